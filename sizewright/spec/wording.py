@@ -122,13 +122,15 @@ def _quota(values: Values) -> str:
 def _measured_range(values: Values) -> str:
     axes = [name.removesuffix("_min") for name in values if name.endswith("_min")]
     ranges = ", ".join(f"{AXIS_WORDS[axis]} {_range(axis, values, f'{axis}_')}" for axis in axes)
-    return f"trials measured {ranges}; allocations beyond twice that range are not chosen"
+    return f"trials (or the prior) cover {ranges}; allocations beyond twice that range are not chosen"
 
 
 def _extrapolated(values: Values) -> str:
     axis = values["axis"]
     value = _on_axis(axis, values["value"])
-    return f"The target is extrapolated in {AXIS_WORDS[axis]}: {value} (measured: {_range(axis, values)})."
+    return (
+        f"The target is extrapolated in {AXIS_WORDS[axis]}: {value} (trials or the prior cover {_range(axis, values)})."
+    )
 
 
 def _range(axis: str, values: Values, prefix: str = "") -> str:

@@ -8,7 +8,7 @@ import numpy as np
 
 from sizewright.datasets.trials.trial import Trial
 from sizewright.models._base import BaseThroughputModel
-from sizewright.recommender.sizing.caps import Ruling, beyond_measured
+from sizewright.recommender.sizing.caps import Ruling, beyond_supported
 from sizewright.recommender.sizing.reasons import assumptions, next_trials, predicted_bytes, reasons
 from sizewright.recommender.sizing.result import Selection
 from sizewright.spec import Allocation, Alternative, Estimate, Evidence, Job, Prediction, Recommendation, Remedy, Role
@@ -216,7 +216,7 @@ def _evidence(selection: Selection) -> Evidence:
     refusal = (f"{clause(prior.refusal)}.",) if prior.refusal else ()
     return _trial_evidence(selection.trials, account.distinct_allocations, account.model).model_copy(
         update={
-            "extrapolated": bool(beyond_measured(selection.evaluation.candidates, selection.chosen)),
+            "extrapolated": bool(beyond_supported(selection.evaluation.candidates, selection.chosen)),
             "parameters": account.parameters,
             "pinned": account.pinned,
             "prior": prior.curve.source if prior.curve else "",

@@ -25,7 +25,7 @@ _MIN_TREND_RATIO = 4.0  # largest over smallest measured tables, from which tria
 
 @dataclass(frozen=True)
 class CapInput:
-    """What caps decide by: the grid, the needs of each allocation, and the measured ranges."""
+    """What caps decide by: the grid, the needs of each allocation, and the supported ranges."""
 
     job: Job
     cluster: Cluster | None
@@ -33,7 +33,8 @@ class CapInput:
     worker_memory_bytes: Floats
     ps_memory_bytes: Floats
     embedding_bytes: float
-    measured: dict[str, tuple[float, float]]
+    supported_ranges: dict[str, tuple[float, float]]
+    """Minimum and maximum of each axis that the trials or the prior cover."""
     latest_time_s: Floats
     extrapolate: bool = False
 
@@ -151,15 +152,15 @@ def within_deadline(c: CapInput, remaining: Mask) -> CapResult:
     )
 
 
-def within_measured_range(c: CapInput, remaining: Mask) -> CapResult:
-    """Require that no axis is beyond twice its measured range, unless the user allows extrapolation.
+def within_supported_range(c: CapInput, remaining: Mask) -> CapResult:
+    """Require that no axis is beyond twice its supported range, unless the user allows extrapolation.
 
     The tables of a job may be larger than any host can hold: trials at several sizes support extrapolation along them.
     """
     log_excess = np.zeros(len(c.grid))
     ranges: dict[str, float] = {}
     for axis, excess in _excesses(c):
-        low, high = map(float, c.measured[axis])
+        low, high = map(float, c.supported_ranges[axis])
         if axis == "embedding_bytes" and high >= _MIN_TREND_RATIO * low:
             continue
         if excess.max() > _ROUNDING:
@@ -173,13 +174,13 @@ def within_measured_range(c: CapInput, remaining: Mask) -> CapResult:
     )
 
 
-def beyond_measured(c: CapInput, row: int) -> list[Reason]:
-    """Return the axes on which a row lies beyond twice the measured range, with that range."""
+def beyond_supported(c: CapInput, row: int) -> list[Reason]:
+    """Return the axes on which a row lies beyond twice the supported range, with that range."""
     columns = c.grid.columns(c.embedding_bytes)
     reasons = []
     for axis, excess in _excesses(c):
         if excess[row] > _ROUNDING:
-            low, high = map(float, c.measured[axis])
+            low, high = map(float, c.supported_ranges[axis])
             reasons.append(Reason.of("extrapolated", axis=axis, value=float(columns[axis][row]), min=low, max=high))
     return reasons
 
@@ -187,8 +188,8 @@ def beyond_measured(c: CapInput, row: int) -> list[Reason]:
 def _excesses(c: CapInput) -> Iterator[tuple[str, Floats]]:
     """Yield the factor (n,) by which each axis exceeds the range it may be chosen from; 1 and less is inside."""
     columns = c.grid.columns(c.embedding_bytes)
-    for axis, measured in c.measured.items():
-        low, high = choosable_range(axis, measured)
+    for axis, supported in c.supported_ranges.items():
+        low, high = choosable_range(axis, supported)
         yield axis, np.maximum(low / np.maximum(columns[axis], 1e-9), columns[axis] / high)
 
 
@@ -197,7 +198,7 @@ CAPS: tuple[tuple[str, Cap], ...] = (
     ("memory bounds", within_memory_bounds),
     ("hosts", within_hosts),
     ("quota", within_quota),
-    ("measured range", within_measured_range),
+    ("measured range", within_supported_range),
     ("deadline", within_deadline),
 )
 

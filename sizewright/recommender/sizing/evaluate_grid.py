@@ -60,7 +60,7 @@ def evaluate_grid(
     observations = [*trials, *peaks]
     memory = CommandMemory.fit(job, observations) if job.command else MemoryModel.fit(job, observations, bases)
     embedding_bytes = 0.0 if job.command else float(table_bytes(job))
-    measured = _with_prior_ranges(measured_ranges(trials), model.prior_ranges)
+    supported_ranges = _with_prior_ranges(measured_ranges(trials), model.prior_ranges)
     scorer = Scorer(job, model, memory, embedding_bytes, counts_only=counts_only, cluster=cluster)
 
     def evaluate(scored: Scored) -> GridEvaluation:
@@ -71,13 +71,13 @@ def evaluate_grid(
             worker_memory_bytes=scored.worker_memory_bytes,
             ps_memory_bytes=scored.ps_memory_bytes,
             embedding_bytes=embedding_bytes,
-            measured=measured,
+            supported_ranges=supported_ranges,
             latest_time_s=scored.latest_time_s,
             extrapolate=extrapolate,
         )
         return GridEvaluation(memory, scored, candidates, *apply_caps(candidates), len(peaks))
 
-    evaluation = evaluate(scorer.score(scorer.grid(trials, measured)))
+    evaluation = evaluate(scorer.score(scorer.grid(trials, supported_ranges)))
     for _ in range(_MAX_REFINEMENTS):
         new_rows = finer(evaluation.scored.grid, _starts(evaluation.scored, evaluation.allowed))
         if not len(new_rows):

@@ -1,7 +1,7 @@
 """The search space: a grid of allocations inside the bounds, refined around the best of them.
 
 Every axis contains the ends of its bounds and the measured values between them. Steps are fine within twice the
-measured range, from which a target may be chosen, and coarse beyond it.
+supported range (covered by the trials or the prior), from which a target may be chosen, and coarse beyond it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Ranges = Mapping[str, tuple[float, float]]
 """Minimum and maximum of each axis, by its name."""
 
 RANGE_FACTOR = 2.0
-"""An axis may be extrapolated by this factor beyond its measured range."""
+"""An axis may be extrapolated by this factor beyond its supported range."""
 _CORES = ("worker_cpu", "ps_cpu")
 # Mantissas of the sizes in a decade, and the maximum number of counts, from the finest grid to the coarsest.
 _LEVELS = (
@@ -96,12 +96,12 @@ class Grid:
         return cls(*np.unique(rows.reshape(-1, 6), axis=0).T)
 
 
-def choosable_range(axis: str, measured: tuple[float, float]) -> tuple[float, float]:
-    """Return the minimum and maximum that may be chosen on an axis, given its measured range.
+def choosable_range(axis: str, supported: tuple[float, float]) -> tuple[float, float]:
+    """Return the minimum and maximum that may be chosen on an axis, given its supported range.
 
     Cores that were never varied are not lowered: their effect is unknown, and fewer would look free.
     """
-    low, high = measured
+    low, high = supported
     return (low if low == high and axis in _CORES else low / RANGE_FACTOR), high * RANGE_FACTOR
 
 
@@ -111,11 +111,11 @@ def make_grid(
     *,
     has_ps: bool = True,
     trials: Sequence[Trial] = (),
-    measured: Ranges | None = None,
+    supported_ranges: Ranges | None = None,
 ) -> Grid:
     """Return allocations within the bounds: all combinations of the values of the axes, and those of the trials.
 
-    Steps are fine within twice the `measured` ranges; without these, within all of the bounds. Without PS, rows have 0
+    Steps are fine within twice the `supported_ranges`; without these, within all of the bounds. Without PS, rows have 0
     PS of 1 core. The grid has at most about 30,000 rows: the axes get coarser until they fit.
     """
     limits: dict[str, tuple[float, float]] = {
@@ -130,7 +130,7 @@ def make_grid(
     for mantissas, max_counts in _LEVELS:
         crossed = trial_rows if mantissas else trial_rows[:0]  # the coarsest grid has the trials as single rows only
         axes = [
-            _axis(name, ends, (measured or {}).get(name), crossed[:, i], mantissas, max_counts)
+            _axis(name, ends, (supported_ranges or {}).get(name), crossed[:, i], mantissas, max_counts)
             for i, (name, ends) in enumerate(limits.items())
         ]
         if math.prod(map(len, axes)) * len(gpus) <= _MAX_ROWS:
@@ -175,7 +175,7 @@ def _product(*axes: Sequence[float]) -> Floats:
 def _axis(
     name: str,
     ends: tuple[float, float],
-    measured: tuple[float, float] | None,
+    supported: tuple[float, float] | None,
     trial_values: Floats,
     mantissas: Iterable[float],
     max_counts: int,
@@ -186,7 +186,7 @@ def _axis(
         return [float(low)]
     if name == "batch_size":
         return sorted({*_doublings(int(low), int(high)), *trial_values.tolist()})
-    fine_low, fine_high = choosable_range(name, measured) if measured else ends
+    fine_low, fine_high = choosable_range(name, supported) if supported else ends
     fine_low, fine_high = max(fine_low, low), min(fine_high, high)
     values = {float(low), float(high), *trial_values.tolist()}
     coarse_count = min(max_counts, _MAX_COARSE_VALUES)

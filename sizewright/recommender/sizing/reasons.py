@@ -11,7 +11,7 @@ from sizewright.models._base import BaseThroughputModel
 from sizewright.models.memory._base import MemoryForecast
 from sizewright.models.prior import JobCurve
 from sizewright.models.table import ALLOCATION_AXES
-from sizewright.recommender.sizing.caps import beyond_measured
+from sizewright.recommender.sizing.caps import beyond_supported
 from sizewright.recommender.sizing.quality import untested_workers_warning
 from sizewright.recommender.sizing.result import Selection
 from sizewright.recommender.sizing.scoring import Scored
@@ -46,7 +46,7 @@ def reasons(selection: Selection) -> Iterator[Reason]:
         yield Reason.of("target_without_caps", allocation=scored.grid.allocation(uncapped).describe())
     yield from _ceiling_reason(job, selection.model, selection.trials)
     yield from _one_more_worker(scored, chosen)
-    yield from beyond_measured(selection.evaluation.candidates, chosen)
+    yield from beyond_supported(selection.evaluation.candidates, chosen)
     yield _memory_reason(selection)
 
 

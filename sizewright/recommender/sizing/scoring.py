@@ -96,11 +96,11 @@ class Scorer:
         self.counts_only = counts_only
         self.cluster = cluster
 
-    def grid(self, trials: Sequence[Trial], measured: Ranges) -> Grid:
-        """Return the allocations within the job's bounds, with fine steps around the measured ranges."""
+    def grid(self, trials: Sequence[Trial], supported_ranges: Ranges) -> Grid:
+        """Return the allocations within the job's bounds, with fine steps around the supported ranges."""
         bounds = _with_fixed_cores(self.job) if self.counts_only else self.job.bounds
         batch_size = self.job.training.batch_size
-        return make_grid(bounds, batch_size, has_ps=self.job.has_ps, trials=trials, measured=measured)
+        return make_grid(bounds, batch_size, has_ps=self.job.has_ps, trials=trials, supported_ranges=supported_ranges)
 
     def score(self, grid: Grid) -> Scored:
         """Return the allocations with their predictions."""

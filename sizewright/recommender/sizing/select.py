@@ -14,7 +14,7 @@ from sizewright.models.factory import make_predictor
 from sizewright.models.prior import JobCurve, LearnedPrior
 from sizewright.recommender.similar_jobs.warm_start import warm_start
 from sizewright.recommender.sizing.build import build_recommendation, infeasible, not_enough_data
-from sizewright.recommender.sizing.caps import CapInput, beyond_measured
+from sizewright.recommender.sizing.caps import CapInput, beyond_supported
 from sizewright.recommender.sizing.evaluate_grid import evaluate_grid, with_defaults
 from sizewright.recommender.sizing.pareto import pareto_front
 from sizewright.recommender.sizing.prior_check import check_prior, contradictions
@@ -103,7 +103,7 @@ def select(request: SizingRequest) -> Selection | Recommendation:
 def _too_wide(ratio: float, trials: Sequence[Trial], candidates: CapInput, chosen: int) -> tuple[Reason, str]:
     """Return why an interval is too wide to decide by, and a remedy; name the trials that contradict each other."""
     target = candidates.grid.allocation(chosen).describe()
-    extrapolated = bool(beyond_measured(candidates, chosen))
+    extrapolated = bool(beyond_supported(candidates, chosen))
     reason = Reason.of("interval_too_wide", ratio=ratio, extrapolated=extrapolated)
     conflicts = list(contradictions(trials))
     if not conflicts:

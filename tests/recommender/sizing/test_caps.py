@@ -14,9 +14,9 @@ from sizewright.recommender.sizing.caps import (
     apply_caps,
     within_deadline,
     within_hosts,
-    within_measured_range,
     within_memory_bounds,
     within_quota,
+    within_supported_range,
 )
 from sizewright.recommender.sizing.grid import Grid
 from sizewright.spec import Bounds, Cluster, HostKind, Job, Quota, RoleBounds
@@ -36,7 +36,7 @@ def candidates(rows: list[tuple[float, ...]] = ROWS, job: Job | None = None, **c
         "worker_memory_bytes": np.full(size, float(GIB)),
         "ps_memory_bytes": np.full(size, 2.0 * GIB),
         "embedding_bytes": 1e9,
-        "measured": {},
+        "supported_ranges": {},
         "latest_time_s": np.full(size, 100.0),
     }
     return CapInput(job=job or Job(), grid=grid, **(known | change))
@@ -241,15 +241,15 @@ def test_the_quota_remedy_names_what_the_least_allocation_left_needs() -> None:
 def test_twice_the_measured_range_is_the_limit_and_unvaried_cores_are_not_lowered(
     measured: dict[str, tuple[float, float]], left: list[bool]
 ) -> None:
-    assert allowed(within_measured_range, candidates(measured=measured)) == left
-    assert allowed(within_measured_range, candidates(measured=measured, extrapolate=True)) == [True] * 5
+    assert allowed(within_supported_range, candidates(supported_ranges=measured)) == left
+    assert allowed(within_supported_range, candidates(supported_ranges=measured, extrapolate=True)) == [True] * 5
 
 
 def test_the_trial_that_would_settle_it_is_the_nearest_that_is_left() -> None:
-    c = candidates(measured={"workers": (0.1, 0.4)})
-    assert "Measure 1 worker × 1 core" in within_measured_range(c, everything(c)).remedy
+    c = candidates(supported_ranges={"workers": (0.1, 0.4)})
+    assert "Measure 1 worker × 1 core" in within_supported_range(c, everything(c)).remedy
     left = np.array([False, False, False, True, True])
-    result = within_measured_range(c, left)
+    result = within_supported_range(c, left)
     assert "Measure 4 workers × 0.5 cores" in result.remedy
     assert "workers 0.1 to 0.4" in clause(result.reason)
 

@@ -193,7 +193,7 @@ def test_a_target_beyond_what_was_measured_is_always_said_to_be() -> None:
     far = Bounds(worker=RoleBounds(replicas=(12, 16), cpu=(0.5, 1)), ps=RoleBounds(replicas=(1, 3), cpu=(0.25, 0.5)))
     answer = recommend(SizingRequest(small_job(bounds=far), trials(), extrapolate=True))
     assert answer.evidence.extrapolated
-    assert "workers: 12 (measured: 1 to 4)" in said(answer, "The target is extrapolated")
+    assert "workers: 12 (trials or the prior cover 1 to 4)" in said(answer, "The target is extrapolated")
     near = recommend(SizingRequest(small_job(), trials()))
     assert not near.evidence.extrapolated
     assert not any("extrapolated" in reason for reason in near.reasons)
@@ -226,7 +226,9 @@ def test_tables_that_no_host_can_hold_are_sized_from_trials_at_several_scales() 
     answer = recommend(SizingRequest(job, scales))
     assert answer.target is not None, answer.reasons
     assert answer.target.memory_bytes("ps") > table_bytes(job)
-    assert "size of the tables: 238.4 GiB (measured: 238.4 MiB to 3.7 GiB)" in said(answer, "is extrapolated")
+    assert "size of the tables: 238.4 GiB (trials or the prior cover 238.4 MiB to 3.7 GiB)" in said(
+        answer, "is extrapolated"
+    )
     one_scale = [t.model_copy(update={"table_scale": 1 / 64}) for t in rows()]
     assert recommend(SizingRequest(job, one_scale)).status == "not_enough_data"
 

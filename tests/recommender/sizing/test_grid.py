@@ -92,7 +92,7 @@ def test_the_grid_has_what_was_measured_and_the_ends_and_is_fine_between(
         )
         for i in range(6)
     ]
-    grid = make_grid(bounds, 512, trials=rows, measured=measured_ranges(rows))
+    grid = make_grid(bounds, 512, trials=rows, supported_ranges=measured_ranges(rows))
     assert len(grid) <= 30_100
     there = set(map(tuple, grid.rows.tolist()))
     for t in rows:
