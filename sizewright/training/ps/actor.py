@@ -15,7 +15,7 @@ from sizewright.training.ps.dense import DenseSlice, dense_rule
 from sizewright.training.ps.embedding import TABLE_SHIFT, EmbeddingStore
 from sizewright.training.ps.migration import Migration, MigrationStats, copy_snapshot, copy_unread
 from sizewright.training.ps.optimizers import Floats, make_rule
-from sizewright.training.ps.parameter_server import Client, ParameterServer
+from sizewright.training.ps.parameter_server import ParameterServer, WorkerState
 from sizewright.training.ps.routing import PARTS, Address, Counts, Parts, Routing, partition_of
 from sizewright.training.ps.snapshot_store import SNAPSHOT_STORE
 from sizewright.training.ps.sync import AsyncUpdates, SyncRounds
@@ -80,12 +80,12 @@ class PsActor(Replica):
         width = job.model.row_width
         dense = DenseSlice(0, np.zeros(8, np.float32), dense_rule(job.model.optimizer))
         ps = ParameterServer(EmbeddingStore(width, make_rule(job.model.optimizer)), dense, AsyncUpdates)
-        client = Client(0)
+        state = WorkerState(0)
         keys = np.arange(_WARM_UP_ROWS, dtype=np.int64)
         grads = np.zeros((len(keys), width), np.float32)
-        ps.exchange(client, ExchangeRequest(1, WANT_DENSE, pull_tag=1, keys=keys))
+        ps.exchange(state, ExchangeRequest(1, WANT_DENSE, pull_tag=1, keys=keys))
         push = ExchangeRequest(1, PUSH | WANT_DENSE, 1, row_grads=grads, dense_grads=np.zeros(8, np.float32))
-        ps.exchange(client, push._replace(pull_tag=2, keys=keys))
+        ps.exchange(state, push._replace(pull_tag=2, keys=keys))
         copy_unread(ps, ps.begin_snapshot(all_rows=True).reader, ps.store.insert, polite=False)
 
     def prepare(self, setup: PsSetup) -> Address:
@@ -132,7 +132,7 @@ class PsActor(Replica):
         """Serve one exchange through Ray, for sessions without direct connections."""
         assert self._server is not None
         with self._server.answering():
-            reply = self._running.exchange(self._running.client(worker), request)
+            reply = self._running.exchange(self._running.worker_state(worker), request)
             self._server.count(reply_bytes(1, reply.dense.size, reply.rows.size), request_bytes(request))
         return reply
 

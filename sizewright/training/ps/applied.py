@@ -67,25 +67,27 @@ class AppliedSamples:
     def covered(self, ranges: Sequence[Range], parts: slice) -> NDArray[np.bool_] | bool:
         """Return whether samples were applied to the known parts within a slice of part numbers.
 
-        The result is one bool if all parts agree, else an array (PARTS,).
-
-        Where a part has only some of the samples, all are to be applied again, since their gradient cannot be divided;
-        `repeated` counts the samples that were applied before.
+        The result is one bool if all parts agree, else an array (PARTS,). A part that has only some of the samples does
+        not cover them: all are to be applied again, since their gradient cannot be divided.
         """
-        by_group: list[bool | None] = []
-        is_concerned = self._group_sizes(parts) > 0 if len(self._samples) > 1 else [True]
-        for samples, concerned in zip(self._samples, is_concerned, strict=True):
-            if not concerned:
-                by_group.append(None)
-                continue
-            covered = bool(ranges) and all(samples.covers(*each) for each in ranges)
-            if not covered:
-                self.repeated += sum(samples.count(*each) for each in ranges)
-            by_group.append(covered)
+        by_group = self._covered_by_group(ranges, parts)
         answers = {covered for covered in by_group if covered is not None}
         if len(answers) < 2:
             return answers == {True}
         return np.array([*by_group, False], bool)[self._group_of]
+
+    def count_partly_covered(self, ranges: Sequence[Range], parts: slice) -> int:
+        """Return how many samples were applied to parts within a slice that do not cover all of them.
+
+        Samples count once for each group of parts.
+        """
+        by_group = self._covered_by_group(ranges, parts)
+        return sum(
+            samples.count(*each)
+            for samples, covered in zip(self._samples, by_group, strict=True)
+            if covered is False
+            for each in ranges
+        )
 
     def add(self, ranges: Sequence[Range], parts: slice) -> None:
         """Record that samples were applied to all known parts within a slice of part numbers."""
@@ -109,6 +111,14 @@ class AppliedSamples:
                 samples.add(start, end)
         if len(self._samples) > 1:
             self._merge()
+
+    def _covered_by_group(self, ranges: Sequence[Range], parts: slice) -> list[bool | None]:
+        """Return whether each group has all samples; None for a group without parts in the slice."""
+        is_concerned = self._group_sizes(parts) > 0 if len(self._samples) > 1 else [True]
+        return [
+            bool(ranges) and all(samples.covers(*each) for each in ranges) if concerned else None
+            for samples, concerned in zip(self._samples, is_concerned, strict=True)
+        ]
 
     def _group_sizes(self, parts: slice) -> NDArray[np.int64]:
         """Return how many parts of a slice each group has."""

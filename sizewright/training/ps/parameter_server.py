@@ -57,7 +57,7 @@ class PsCounters:
 
 
 @dataclass
-class Client:
+class WorkerState:
     """The state of one worker at a server, independent of connections: the rows of its pulls until their push."""
 
     worker: int
@@ -110,7 +110,7 @@ class ParameterServer:
         parts = np.arange(PARTS) if parts is None else parts
         self.applied = AppliedSamples([AppliedGroup(parts, SampleRanges())] if version else ())
         self._last_tags: dict[int, int] = {}  # the latest applied push of each worker
-        self._clients: dict[int, Client] = {}
+        self._worker_states: dict[int, WorkerState] = {}
         self._removed_workers: set[int] = set()
         self._lock = threading.Lock()
         self._changed = threading.Condition(self._lock)
@@ -121,7 +121,7 @@ class ParameterServer:
         self._next: _NextVersion | None = None
         self._previous: tuple[DenseSlice, AppliedSamples] | None = None
 
-    def exchange(self, client: Client, request: ExchangeRequest) -> Reply:
+    def exchange(self, state: WorkerState, request: ExchangeRequest) -> Reply:
         """Apply the gradients of a request exactly once, even if it is repeated, then answer its pull.
 
         A request by an outdated routing is not served: the reply is `STALE_REPLY`. Raise ConnectionError once the
@@ -132,32 +132,25 @@ class ParameterServer:
             if request.version != self.version:
                 return STALE_REPLY
             start, waited = time.perf_counter(), self.sync.waited_s
-            if client.version != request.version:
-                client.slots_by_tag.clear()
-                client.version = request.version
-            self._check_not_removed(client.worker)
-            if client.worker not in self.sync.members and not request.flags & AGAIN:
-                self.sync.join(client.worker)
-                if request.flags & PUSH:
-                    self.sync.await_membership(client.worker)
-                    self._check_not_removed(client.worker)
-                    self._await_version(request.version)
-                    if request.version != self.version:  # it changed while the worker waited for a round to end
-                        return STALE_REPLY
-            pushed = not request.flags & PUSH or self._push(client, request)
-            self._check_not_removed(client.worker)  # others may have gone on without it while it waited
+            if state.version != request.version:
+                state.slots_by_tag.clear()
+                state.version = request.version
+            if not self._admit(state.worker, request):
+                return STALE_REPLY
+            pushed = not request.flags & PUSH or self._push(state, request)
+            self._check_not_removed(state.worker)  # others may have gone on without it while it waited
             if request.flags & LEAVE and pushed:
-                self.sync.drop(client.worker)
+                self.sync.drop(state.worker)
             if not pushed or self._frozen or request.version != self.version:
                 return STALE_REPLY
-            reply = self._pull(client, request)
+            reply = self._pull(state, request)
             self.counters.busy_s += time.perf_counter() - start - (self.sync.waited_s - waited)
             return reply
 
-    def client(self, worker: int) -> Client:
+    def worker_state(self, worker: int) -> WorkerState:
         """Return the state of a worker, new at its first call."""
         with self._lock:
-            return self._clients.setdefault(worker, Client(worker))
+            return self._worker_states.setdefault(worker, WorkerState(worker))
 
     def forget(self, worker: int) -> list[AppliedGroup]:
         """Remove a worker that has left or is replaced: nobody waits for it, and its requests are refused.
@@ -167,7 +160,7 @@ class ParameterServer:
         with self._lock:
             self._removed_workers.add(worker)
             self._last_tags.pop(worker, None)
-            self._clients.pop(worker, None)
+            self._worker_states.pop(worker, None)
             self.sync.drop(worker)
             self._changed.notify_all()
             return self.applied.groups()
@@ -313,34 +306,56 @@ class ParameterServer:
         if self._closed:
             raise ConnectionError("the parameter server has closed")
 
-    def _push(self, client: Client, request: ExchangeRequest) -> bool:
+    def _admit(self, worker: int, request: ExchangeRequest) -> bool:
+        """Make a new worker a member; return False if the routing has changed while it waited for a round to end.
+
+        A request that is sent again is not part of a round, so its worker need not be a member. Raise ConnectionError
+        if the worker was removed.
+        """
+        self._check_not_removed(worker)
+        if worker in self.sync.members or request.flags & AGAIN:
+            return True
+        self.sync.join(worker)
+        if not request.flags & PUSH:
+            return True
+        self.sync.await_membership(worker)
+        self._check_not_removed(worker)
+        self._await_version(request.version)
+        return request.version == self.version
+
+    def _push(self, state: WorkerState, request: ExchangeRequest) -> bool:
         """Apply a push; return False if its synchronous round was broken off."""
         if len(request.push_keys):
             slots = self.store.locate(request.push_keys)
         else:
-            slots = client.slots_by_tag.pop(request.push_tag, _NO_SLOTS)
+            slots = state.slots_by_tag.pop(request.push_tag, _NO_SLOTS)
             if len(slots) != len(request.row_grads):  # the worker sends it again with keys
                 raise ConnectionError("this server does not know the pull whose rows are pushed")
         tag = request.push_tag
-        is_repeated = tag <= self._last_tags.get(client.worker, 0)  # its reply was lost; nothing of it is missing
+        is_new_step = tag > self._last_tags.get(state.worker, 0)
+        # Applied at once, since no round waits for it: a push that is sent again by another routing, one of dense
+        # gradients alone, whose tag is 0, and one that was applied already and whose reply was lost.
+        outside_round = request.flags & AGAIN or not is_new_step
         push = self._not_yet_applied(slots, request)
-        if request.flags & AGAIN or is_repeated:
+        if outside_round:
             self.sync.push_again(push, self._apply)
             applied = True
         else:
-            applied = self.sync.push(client.worker, tag, push, self._apply)
-        if applied and not is_repeated:
+            applied = self.sync.push(state.worker, tag, push, self._apply)
+        if applied and is_new_step:
             self.counters.pushes += 1
-            self._last_tags[client.worker] = tag
+            self._last_tags[state.worker] = tag
         return applied
 
     def _not_yet_applied(self, slots: Slots, request: ExchangeRequest) -> PendingPush:
-        """Return the share of a push that was not applied yet."""
+        """Return the share of a push that was not applied yet, and count the samples that will be applied again."""
         samples = [(request.start, request.end)] if request.start < request.end else []
         dense_samples = [(int(a), int(b)) for a, b in request.dense_samples]
         row_grads = request.row_grads
         dense_grads = request.dense_grads
         runs = None
+        self.applied.repeated += self.applied.count_partly_covered(samples, ROW_PARTS)
+        self.applied.repeated += self.applied.count_partly_covered(dense_samples, DENSE_PARTS)
         rows_applied = self.applied.covered(samples, ROW_PARTS)
         if rows_applied is True:
             slots, row_grads = _NO_SLOTS, row_grads[:0]
@@ -367,9 +382,9 @@ class ParameterServer:
                 self.applied.add(push.samples, ROW_PARTS)
                 self.applied.add(push.dense_samples, DENSE_PARTS)
 
-    def _pull(self, client: Client, request: ExchangeRequest) -> Reply:
+    def _pull(self, state: WorkerState, request: ExchangeRequest) -> Reply:
         slots = self.store.locate(request.keys)
-        client.slots_by_tag[request.pull_tag] = slots
+        state.slots_by_tag[request.pull_tag] = slots
         dense = self.dense.copy() if request.flags & WANT_DENSE else NO_FLOATS
         self.counters.exchanges += 1
         self.counters.lookups += len(slots)

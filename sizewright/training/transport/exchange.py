@@ -18,7 +18,7 @@ _REPLY = struct.Struct("<3I")
 
 # Flags of a request.
 PUSH = 1  # carries a step's gradients (perhaps none of this server's rows)
-WANT_DENSE = 2
+WANT_DENSE = 2  # the reply has the dense weights, whether or not the request has dense gradients
 AGAIN = 4  # repeated by another routing, so the push is not part of a synchronous round
 LEAVE = 8  # the last request of the worker
 

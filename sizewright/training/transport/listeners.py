@@ -168,12 +168,12 @@ class PsServer(Listener):
         if hello.caller != Caller.worker:
             self.count(0, serve_peer(link, hello.id, self._ps.incoming))
             return
-        client = self._ps.client(hello.id)
+        state = self._ps.worker_state(hello.id)
         width = self._ps.store.width
         while (request := receive_request(link, width)) is not None:
             self.count(0, request_bytes(request))
             with self.answering():
-                self.count(send_reply(link, self._ps.exchange(client, request)), 0)
+                self.count(send_reply(link, self._ps.exchange(state, request)), 0)
 
     @contextmanager
     def answering(self) -> Iterator[None]:

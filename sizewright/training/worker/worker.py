@@ -71,6 +71,9 @@ class _Step(NamedTuple):
 class Worker:
     """Trains against parameter servers.
 
+    Row gradients go out every step; dense gradients are summed over `dense_sync_steps` steps. A batch is trained only
+    once both have arrived at the servers.
+
     Asynchronous: the rows of the next batch are pulled while this one computes, so they lack its gradient (a staleness
     of one step). Synchronous: nothing overlaps, and the servers merge the workers' pushes.
     """
@@ -99,9 +102,10 @@ class Worker:
         self._dense_pushed = False
 
     def step(self) -> bool:
-        """Train one batch; return False if there is none now, after everything has been pushed.
+        """Compute the gradients of one batch; they are pushed together with the next request for rows.
 
-        Raise ConnectionError if a parameter server has died and no routing without it came in time.
+        Return False if there is no batch now; by then everything has been pushed. Raise ConnectionError if a parameter
+        server has died and no routing without it came in time.
         """
         if self._pulled is None:
             following = self._request_next()
@@ -116,7 +120,8 @@ class Worker:
         else:
             following = self._request_next()
             if following is None:
-                self._flush(WANT_DENSE if self._must_push_dense() or self._dense_every == 1 else 0)
+                push_dense = self._must_push_dense() or self._dense_every == 1
+                self._flush(WANT_DENSE if push_dense else 0, push_dense=push_dense)
             self._computed = self._compute(step, rows)
         self._pulled = (following, self._receive(following)) if following else None
         self._count(len(step.leased.batch.labels))
@@ -125,7 +130,7 @@ class Worker:
     def leave(self) -> None:
         """Push computed gradients, hand back untrained samples, and leave, so that nobody waits for this worker."""
         self._pulled = None
-        self._flush(LEAVE)
+        self._flush(LEAVE, push_dense=True)
         self._source.hand_back()
         self._needs_dense = True
 
@@ -154,8 +159,9 @@ class Worker:
         self._tag += 1
         step = _Step(self._tag, self._client.routing.version, leased, lookup, NO_FLOATS)
         split = time.perf_counter()
-        dense_due = self._needs_dense or self._tag % self._dense_every == 0 or self._must_push_dense(step)
-        self._send(step, WANT_DENSE if dense_due else 0)
+        push_dense = self._needs_dense or self._tag % self._dense_every == 0 or self._must_push_dense(step)
+        want_dense = push_dense  # the dense weights are pulled as often as their gradients are pushed
+        self._send(step, WANT_DENSE if want_dense else 0, push_dense=push_dense)
         sent = time.perf_counter()
         self.counters.pull_s += split - read
         self.counters.push_s += sent - split
@@ -165,13 +171,15 @@ class Worker:
     def _must_push_dense(self, requested: _Step | None = None) -> bool:
         """Return whether dense gradients must be pushed now, before or after a batch that was partly applied.
 
-        The dense gradients of such a batch must not be summed with those of others. This concerns the batch just
-        computed and the one computed next, which in synchronous rounds is the requested one.
+        Some parts of the dense weights have applied such a batch already, and skip it. A sum with other batches cannot
+        be divided: it would be applied there twice, or the others would be lost. So the batch is pushed by itself. This
+        concerns the batch just computed and the one computed next, which in synchronous rounds is the requested one.
         """
         following = requested if self._sync else self._pulled[0] if self._pulled else None
         return any(step is not None and step.leased.partly_applied for step in (self._computed, following))
 
-    def _send(self, requested: _Step | None, flags: int) -> None:
+    def _send(self, requested: _Step | None, flags: int, *, push_dense: bool) -> None:
+        """Push the gradients of the computed step, with `push_dense` also the dense ones, and request rows."""
         computed, self._computed = self._computed, None
         push = None
         if computed is not None:
@@ -180,18 +188,18 @@ class Worker:
             push = OutgoingPush(computed.tag, computed.version, computed.lookup, computed.row_grads, start, end)
         pull = Pull(requested.tag, requested.lookup) if requested else None
         dense = DensePush()
-        self._dense_pushed = bool(self._without_dense) and bool(flags & (WANT_DENSE | LEAVE))
+        self._dense_pushed = push_dense and bool(self._without_dense)
         if self._dense_pushed:
             samples = np.array([(each.start, each.until) for each in self._without_dense], np.int64).reshape(-1, 2)
             dense = DensePush(self._computes.take_grads(), samples)
         self._client.send(push, pull, dense, flags)
         self._needs_dense &= requested is None
 
-    def _flush(self, flags: int) -> None:
+    def _flush(self, flags: int, *, push_dense: bool) -> None:
         """Push without a pull."""
         if self._computed is None and not flags:
             return
-        self._send(None, flags)
+        self._send(None, flags, push_dense=push_dense)
         self._receive_into(np.empty((0, self._client.width), np.float32))
 
     def _receive(self, requested: _Step) -> Floats:

@@ -13,7 +13,7 @@ from sizewright.training.leases.sample_ranges import SampleRanges
 from sizewright.training.ps import parameter_server, sync
 from sizewright.training.ps.embedding import EmbeddingRows
 from sizewright.training.ps.optimizers import Floats
-from sizewright.training.ps.parameter_server import Client, ParameterServer
+from sizewright.training.ps.parameter_server import ParameterServer, WorkerState
 from sizewright.training.ps.routing import PARTITIONS, PARTS, partition_of
 from sizewright.training.transport.exchange import AGAIN, DONE, LEAVE, STALE, WANT_DENSE, ExchangeRequest, Reply
 from tests.helpers.training_parts import in_threads, make_ps, request
@@ -24,11 +24,11 @@ ALL = np.arange(PARTS)
 
 
 def rows_of(ps: ParameterServer, keys: list[int]) -> Floats:
-    return ps.exchange(Client(READER), request(keys=keys, version=ps.version, flags=AGAIN)).rows
+    return ps.exchange(WorkerState(READER), request(keys=keys, version=ps.version, flags=AGAIN)).rows
 
 
 def dense_of(ps: ParameterServer) -> list[float]:
-    reply = ps.exchange(Client(READER), request(version=ps.version, flags=AGAIN | WANT_DENSE))
+    reply = ps.exchange(WorkerState(READER), request(version=ps.version, flags=AGAIN | WANT_DENSE))
     return [float(weight) for weight in reply.dense]
 
 
@@ -39,7 +39,7 @@ def minus(count: int) -> Floats:
 class PendingExchange:
     """An exchange in a thread of its own, which may have to wait."""
 
-    def __init__(self, ps: ParameterServer, client: Client, asked: ExchangeRequest) -> None:
+    def __init__(self, ps: ParameterServer, client: WorkerState, asked: ExchangeRequest) -> None:
         self.outcome: list[Reply | Exception] = []
         self._ps, self._client, self._asked = ps, client, asked
         self._thread = threading.Thread(target=self._run, daemon=True)
@@ -67,7 +67,7 @@ class PendingExchange:
 @given(steps=st.lists(st.tuples(KEYS, st.booleans()), max_size=10))
 def test_every_push_is_applied_exactly_once(steps: list[tuple[list[int], bool]]) -> None:
     """With SGD, rate 1 and gradient -1, a row has grown by the number of pushes that held it, however it was named."""
-    ps, everything, client = make_ps(), list(range(21)), Client(1)
+    ps, everything, client = make_ps(), list(range(21)), WorkerState(1)
     start, expected = rows_of(ps, everything), np.zeros(21)
     last: tuple[int | None, list[int]] = (None, [])
     for tag, (keys, named) in enumerate([*steps, ([], False)], start=1):
@@ -86,7 +86,7 @@ def test_every_push_is_applied_exactly_once(steps: list[tuple[list[int], bool]])
 
 
 def test_dense_weights_are_sent_on_request_and_move_by_their_gradient() -> None:
-    ps, client = make_ps(dense=3), Client(1)
+    ps, client = make_ps(dense=3), WorkerState(1)
     assert ps.exchange(client, request(keys=[1], tag=1)).dense.size == 0
     asked = request(push_tag=1, grads=np.zeros((1, 2)), dense=[1, 2, 3], flags=WANT_DENSE)
     moved = ps.exchange(client, asked).dense
@@ -96,7 +96,7 @@ def test_dense_weights_are_sent_on_request_and_move_by_their_gradient() -> None:
 
 
 def test_look_ups_are_counted_by_partition_until_the_routing_changes() -> None:
-    ps, client, keys = make_ps(), Client(1), np.array([1, 2, 3, 2048])
+    ps, client, keys = make_ps(), WorkerState(1), np.array([1, 2, 3, 2048])
     for tag in range(1, 25):
         ps.exchange(client, request(keys=keys.tolist(), tag=tag))
     np.testing.assert_array_equal(ps.partition_lookups(), 3 * np.bincount(partition_of(keys), minlength=PARTITIONS))
@@ -105,7 +105,7 @@ def test_look_ups_are_counted_by_partition_until_the_routing_changes() -> None:
 
 
 def test_server_counts_exchanges_pushes_and_lookups() -> None:
-    ps, client = make_ps(), Client(1)
+    ps, client = make_ps(), WorkerState(1)
     for tag, keys in enumerate(([1, 2, 3], [], [3, 4]), start=1):
         ps.exchange(client, request(keys=keys, tag=tag))
     ps.exchange(client, request(push_tag=3, grads=minus(2)))
@@ -116,7 +116,7 @@ def test_server_counts_exchanges_pushes_and_lookups() -> None:
 
 def work(ps: ParameterServer, rounds: int, keys: list[list[int]], grads: Floats) -> None:
     """Each worker pulls its keys of each round and pushes its gradient for them, for the dense weights as well."""
-    clients = [Client(i) for i in range(len(grads))]
+    clients = [WorkerState(i) for i in range(len(grads))]
 
     def run(i: int) -> None:
         for tag in range(1, rounds + 1):
@@ -175,7 +175,7 @@ def test_waiting_for_others_does_not_count_as_busy(monkeypatch: pytest.MonkeyPat
     at = [0.0]
     for module in (parameter_server, sync):
         monkeypatch.setattr(module, "time", SimpleNamespace(perf_counter=lambda: at[0], monotonic=time.monotonic))
-    ps, clients = make_ps(sync=True), [Client(1), Client(2)]
+    ps, clients = make_ps(sync=True), [WorkerState(1), WorkerState(2)]
     for client in clients:
         ps.exchange(client, request(keys=[1], tag=1))
     asked = request(push_tag=1, grads=minus(1))
@@ -189,7 +189,7 @@ def test_waiting_for_others_does_not_count_as_busy(monkeypatch: pytest.MonkeyPat
 
 @pytest.mark.parametrize("how", ["forget", "last exchange"])
 def test_round_does_not_wait_for_a_departed_worker(how: str) -> None:
-    ps, clients = make_ps(sync=True), [Client(1), Client(2)]
+    ps, clients = make_ps(sync=True), [WorkerState(1), WorkerState(2)]
     for client in clients:
         ps.exchange(client, request(keys=[1], tag=4))
     start = rows_of(ps, [1])
@@ -204,7 +204,7 @@ def test_round_does_not_wait_for_a_departed_worker(how: str) -> None:
 
 
 def test_waiting_push_of_a_forgotten_worker_is_refused() -> None:
-    ps, clients = make_ps(sync=True), [Client(1), Client(2)]
+    ps, clients = make_ps(sync=True), [WorkerState(1), WorkerState(2)]
     for client in clients:
         ps.exchange(client, request(keys=[1], tag=1))
     before = rows_of(ps, [1])
@@ -215,20 +215,20 @@ def test_waiting_push_of_a_forgotten_worker_is_refused() -> None:
     waiting._thread.join(10)
     assert isinstance(waiting.outcome[0], ConnectionError)
     with pytest.raises(ConnectionError, match="was removed from the session"):
-        ps.exchange(Client(1), request(push_tag=2, push_keys=[1], grads=minus(1)))
+        ps.exchange(WorkerState(1), request(push_tag=2, push_keys=[1], grads=minus(1)))
     np.testing.assert_array_equal(rows_of(ps, [1]), before)
 
 
 @pytest.mark.parametrize("sync", [False, True])
 def test_repeated_push_is_applied_once(sync: bool) -> None:
     """Its reply was lost with the connection: the worker sends the same, with its keys, on another one."""
-    ps, client = make_ps(sync=sync), Client(1)
+    ps, client = make_ps(sync=sync), WorkerState(1)
     before = ps.exchange(client, request(keys=[1], tag=1)).rows
     asked = request(push_tag=1, grads=minus(1), dense=[1] * 4, keys=[1], tag=2)
     ps.exchange(client, asked)
     for flags in (0, AGAIN):
         again = asked._replace(push_keys=np.array([1]), flags=asked.flags | flags)
-        reply = ps.exchange(Client(1), again)
+        reply = ps.exchange(WorkerState(1), again)
         np.testing.assert_allclose(reply.rows - before, 1.0, rtol=1e-5)
     assert dense_of(ps) == [-1] * 4
     assert ps.counters.pushes == 1
@@ -239,12 +239,12 @@ def test_rows_pulled_over_a_broken_connection_are_pushed_over_the_next() -> None
     """A worker pulls a batch ahead: the push of one comes after the pull of the next."""
     ps = make_ps()
     before = rows_of(ps, [1, 2])
-    ps.exchange(ps.client(1), request(keys=[1], tag=1))
-    ps.exchange(ps.client(1), request(keys=[2], tag=2, push_tag=1, grads=minus(1)))
-    ps.exchange(ps.client(1), request(push_tag=2, grads=minus(1)))  # on another connection
+    ps.exchange(ps.worker_state(1), request(keys=[1], tag=1))
+    ps.exchange(ps.worker_state(1), request(keys=[2], tag=2, push_tag=1, grads=minus(1)))
+    ps.exchange(ps.worker_state(1), request(push_tag=2, grads=minus(1)))  # on another connection
     np.testing.assert_allclose(rows_of(ps, [1, 2]) - before, 1.0, rtol=1e-5)
     with pytest.raises(ConnectionError, match="does not know the pull"):
-        ps.exchange(ps.client(1), request(push_tag=3, grads=minus(1)))
+        ps.exchange(ps.worker_state(1), request(push_tag=3, grads=minus(1)))
 
 
 def test_partly_applied_push_is_applied_to_the_remaining_parts() -> None:
@@ -253,11 +253,13 @@ def test_partly_applied_push_is_applied_to_the_remaining_parts() -> None:
     keys = np.arange(20)
     at = partition_of(keys)
     missing = np.unique(at[::2])
-    ps.exchange(Client(1), request(push_tag=1, push_keys=keys.tolist(), grads=minus(20), dense=[1] * 4, samples=(0, 8)))
+    ps.exchange(
+        WorkerState(1), request(push_tag=1, push_keys=keys.tolist(), grads=minus(20), dense=[1] * 4, samples=(0, 8))
+    )
     before = rows_of(ps, keys.tolist())
     ps.applied.put(np.append(missing, PARTITIONS), SampleRanges())  # and the first block of the dense weights
     again = request(push_tag=1, push_keys=keys.tolist(), grads=minus(20), dense=[1] * 4, samples=(0, 8))
-    ps.exchange(Client(2), again)
+    ps.exchange(WorkerState(2), again)
     np.testing.assert_allclose((rows_of(ps, keys.tolist()) - before)[:, 0], np.isin(at, missing), atol=1e-5)
     assert [list(group.samples) for group in ps.applied_groups()] == [[(0, 8)]]
     assert ps.applied.repeated == 0
@@ -265,13 +267,13 @@ def test_partly_applied_push_is_applied_to_the_remaining_parts() -> None:
 
 def test_partly_applied_samples_count_as_repeated() -> None:
     ps = make_ps()
-    ps.exchange(Client(1), request(push_tag=1, push_keys=[1], grads=minus(1), samples=(0, 8)))
-    ps.exchange(Client(1), request(push_tag=2, push_keys=[1], grads=minus(1), samples=(5, 13)))
+    ps.exchange(WorkerState(1), request(push_tag=1, push_keys=[1], grads=minus(1), samples=(0, 8)))
+    ps.exchange(WorkerState(1), request(push_tag=2, push_keys=[1], grads=minus(1), samples=(5, 13)))
     assert ps.applied.repeated == 3
 
 
 def test_close_refuses_waiting_and_later_workers_and_keeps_the_rows() -> None:
-    ps, clients = make_ps(sync=True), [Client(1), Client(2)]
+    ps, clients = make_ps(sync=True), [WorkerState(1), WorkerState(2)]
     for client in clients:
         start = ps.exchange(client, request(keys=[1], tag=1)).rows
     waiting = PendingExchange(ps, clients[0], request(push_tag=1, grads=minus(1)))
@@ -283,13 +285,13 @@ def test_close_refuses_waiting_and_later_workers_and_keeps_the_rows() -> None:
         each._thread.join(10)
         assert [type(result) for result in each.outcome] == [ConnectionError]
     with pytest.raises(ConnectionError):
-        ps.exchange(Client(3), request(keys=[2]))
+        ps.exchange(WorkerState(3), request(keys=[2]))
     assert ps.store.rows == 1
     np.testing.assert_array_equal(ps.store.read(np.array([0])), start)
 
 
 def test_request_of_an_old_routing_is_refused_and_of_a_new_one_waits() -> None:
-    ps, client = make_ps(version=5), Client(1)
+    ps, client = make_ps(version=5), WorkerState(1)
     before = rows_of(ps, [1])
     asked = request(keys=[1], push_tag=3, push_keys=[1], grads=minus(1), dense=[1] * 4, version=4)
     assert ps.exchange(client, asked).state == STALE
@@ -303,13 +305,13 @@ def test_request_of_an_old_routing_is_refused_and_of_a_new_one_waits() -> None:
 
 
 def test_new_routing_starts_once_all_sources_are_done() -> None:
-    ps, client = make_ps(dense=4), Client(1)
+    ps, client = make_ps(dense=4), WorkerState(1)
     ps.exchange(client, request(keys=[1], tag=1))
     assert 1 in client.slots_by_tag
     ps.expect(2, {1, 7}, slice(1, 3), ALL)
     ps.freeze()
     ahead = PendingExchange(ps, client, request(keys=[1], tag=2, version=2, flags=WANT_DENSE))
-    past = PendingExchange(ps, Client(2), request(keys=[1]))
+    past = PendingExchange(ps, WorkerState(2), request(keys=[1]))
     ps.incoming(2).put_dense(1, np.array([[5.0], [6.0]], np.float32), np.empty((2, 0), np.float32))
     for version, source in ((2, 1), (1, 7), (3, 7), (2, 1)):
         ps.arrived(version, source)
@@ -323,7 +325,7 @@ def test_new_routing_starts_once_all_sources_are_done() -> None:
 
 
 def test_round_interrupted_by_a_change_is_refused_completely() -> None:
-    ps, clients = make_ps(sync=True), [Client(1), Client(2), Client(3)]
+    ps, clients = make_ps(sync=True), [WorkerState(1), WorkerState(2), WorkerState(3)]
     for client in clients:
         ps.exchange(client, request(keys=[1], tag=1))
     before = rows_of(ps, [1])
@@ -345,7 +347,7 @@ def test_round_interrupted_by_a_change_is_refused_completely() -> None:
 
 def test_immediate_routing_change_refuses_an_open_round() -> None:
     """As when another server was replaced: the rest of the round comes with the new routing, and outside of it."""
-    ps, clients = make_ps(sync=True), [Client(1), Client(2)]
+    ps, clients = make_ps(sync=True), [WorkerState(1), WorkerState(2)]
     for client in clients:
         ps.exchange(client, request(keys=[1], tag=1))
     before = rows_of(ps, [1])
@@ -357,7 +359,7 @@ def test_immediate_routing_change_refuses_an_open_round() -> None:
 
 
 def test_push_waiting_during_a_routing_change_is_applied_once() -> None:
-    ps, clients = make_ps(staleness=0), [Client(1), Client(2)]
+    ps, clients = make_ps(staleness=0), [WorkerState(1), WorkerState(2)]
     for client in clients:
         ps.exchange(client, request(keys=[1], tag=1))
     before = rows_of(ps, [1])
@@ -375,13 +377,13 @@ def test_push_waiting_during_a_routing_change_is_applied_once() -> None:
 
 def test_worker_joining_during_a_change_does_not_update_frozen_rows() -> None:
     """It waits for the open round to end; the change ends it, and then nothing may be applied any more."""
-    ps, client = make_ps(sync=True), Client(1)
+    ps, client = make_ps(sync=True), WorkerState(1)
     ps.exchange(client, request(keys=[1], tag=1))
-    ps.exchange(Client(3), request())
+    ps.exchange(WorkerState(3), request())
     before = rows_of(ps, [1])
     early = PendingExchange(ps, client, request(push_tag=1, grads=minus(1)))
     assert early.waits()
-    newcomer = PendingExchange(ps, Client(2), request(push_tag=9, push_keys=[1], grads=minus(1)))
+    newcomer = PendingExchange(ps, WorkerState(2), request(push_tag=9, push_keys=[1], grads=minus(1)))
     assert newcomer.waits()
     ps.freeze()
     assert early.reply().state == STALE
@@ -396,12 +398,12 @@ def test_worker_joining_during_a_change_does_not_update_frozen_rows() -> None:
 
 def test_first_pull_does_not_wait_for_an_open_round_but_first_push_does() -> None:
     """The round may need a push that a worker sends again only once another server has the newcomer's."""
-    ps, clients = make_ps(sync=True), [Client(1), Client(3)]
+    ps, clients = make_ps(sync=True), [WorkerState(1), WorkerState(3)]
     for client in clients:
         ps.exchange(client, request(keys=[1], tag=1))
     early = PendingExchange(ps, clients[0], request(push_tag=1, grads=minus(1)))
     assert early.waits()
-    newcomer = Client(2)
+    newcomer = WorkerState(2)
     assert ps.exchange(newcomer, request(keys=[1], tag=1)).state == DONE
     pushing = PendingExchange(ps, newcomer, request(push_tag=1, grads=minus(1)))
     assert pushing.waits()
@@ -414,12 +416,12 @@ def test_first_pull_does_not_wait_for_an_open_round_but_first_push_does() -> Non
 
 def test_worker_forgotten_while_joining_is_not_a_member() -> None:
     """Else all later rounds would wait for it for ever."""
-    ps, clients = make_ps(sync=True), [Client(1), Client(3)]
+    ps, clients = make_ps(sync=True), [WorkerState(1), WorkerState(3)]
     for client in clients:
         ps.exchange(client, request(keys=[1], tag=1))
     early = PendingExchange(ps, clients[0], request(push_tag=1, grads=minus(1)))
     assert early.waits()
-    newcomer = PendingExchange(ps, Client(2), request(push_tag=9, push_keys=[1], grads=minus(1)))
+    newcomer = PendingExchange(ps, WorkerState(2), request(push_tag=9, push_keys=[1], grads=minus(1)))
     assert newcomer.waits()
     ps.forget(2)
     assert ps.exchange(clients[1], request(push_tag=1, grads=minus(1))).state == DONE
@@ -430,7 +432,7 @@ def test_worker_forgotten_while_joining_is_not_a_member() -> None:
 
 
 def test_rollback_restores_dense_weights_and_applied_samples() -> None:
-    ps, client = make_ps(dense=4), Client(1)
+    ps, client = make_ps(dense=4), WorkerState(1)
     ps.exchange(client, request(keys=[1], tag=1))
     ps.exchange(client, request(push_tag=1, grads=minus(1), dense=[1] * 4, samples=(0, 1)))
     ps.expect(2, {7}, slice(0, 2), np.arange(100))

@@ -11,7 +11,7 @@ from sizewright.training.leases.sample_ranges import SampleRanges
 from sizewright.training.ps.embedding import EmbeddingRows
 from sizewright.training.ps.migration import Migration
 from sizewright.training.ps.optimizers import Floats
-from sizewright.training.ps.parameter_server import Client, ParameterServer
+from sizewright.training.ps.parameter_server import ParameterServer, WorkerState
 from sizewright.training.ps.routing import Parts, Routing, Server
 from sizewright.training.transport.exchange import (
     LEAVE,
@@ -71,7 +71,7 @@ class World:
         self.refusals = 0
 
     def connect(self, server: Server, worker: int, answer_s: float = 0) -> NearLink:
-        return NearLink(self, server.id, Client(worker))
+        return NearLink(self, server.id, WorkerState(worker))
 
     def change(self, count: int, *, undone: bool = False) -> None:
         """A move while nobody asks, so that nobody has to wait."""
@@ -134,7 +134,7 @@ class World:
 class NearLink:
     """A link whose requests are served at once."""
 
-    def __init__(self, world: World, server: int, client: Client) -> None:
+    def __init__(self, world: World, server: int, client: WorkerState) -> None:
         self.sent_bytes = self.received_bytes = 0
         self._world, self._server, self._client = world, server, client
         self._reply: Reply | None = None
