@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -94,9 +95,10 @@ def profile(
     from sizewright.training.session import Session
 
     job = load_job(job, data)
+    profile_series = partial(profile_job, fresh=fresh, accept_drift=accept_drift, progress=progress)
     if job.command:
         prior_for_job(prior, job)
-        return _profile_command(job, store, trials, fresh, accept_drift, address, progress)
+        return _profile_command(job, store, trials, address, profile_series)
     check_log(job)
     job = counted_job(job)
     prior_curve = prior_for_job(prior, job)
@@ -143,23 +145,16 @@ def profile(
             )
         # All trials share one session: replicas are loaded once, and going to fewer of them starts nothing.
         session.load_ahead(workers=first.max_replicas("worker"), ps=first.max_replicas("ps"))
-        return Trials(profile_job(session, planner, opened, fresh=fresh, accept_drift=accept_drift, progress=progress))
+        return Trials(profile_series(session, planner, opened))
 
 
 def _profile_command(
-    job: Job,
-    store: StoreLike | None,
-    trials: int,
-    fresh: bool,
-    accept_drift: bool,
-    address: str | None,
-    progress: Callable[[SeriesStep, int], None] | None,
+    job: Job, store: StoreLike | None, trials: int, address: str | None, profile_series: Callable[..., list[Trial]]
 ) -> Trials:
     """Profile a job that runs a command, which is started again for each trial."""
     from sizewright.profiler.measure.measure_command import measure_command
     from sizewright.profiler.series.one_series import alone_on_host
     from sizewright.profiler.series.space_filling import CommandPlanner
-    from sizewright.profiler.series.workflow import profile_job
     from sizewright.training.command.session import CommandSession
 
     with (
@@ -174,17 +169,7 @@ def _profile_command(
             cores = session.cores * (1.0 if whole_cores else TRIAL_SHARE_OF_CORES)
             return CommandPlanner(job, cores, session.memory_bytes, count=trials, whole_cores=whole_cores)
 
-        return Trials(
-            profile_job(
-                session,
-                planner,
-                opened,
-                fresh=fresh,
-                accept_drift=accept_drift,
-                measure=measure_command,
-                progress=progress,
-            )
-        )
+        return Trials(profile_series(session, planner, opened, measure=measure_command))
 
 
 def recommend(
