@@ -5,7 +5,7 @@ JOB ?= examples/criteo.yaml
 NAME ?= recommend
 STAMP := $(shell date +%Y%m%d-%H%M%S)
 
-.PHONY: setup recommend test test-long lint docs bench release-check lock clean
+.PHONY: setup recommend test test-first-half test-second-half test-long lint docs bench release-check lock clean
 
 setup: .venv/.ready
 
@@ -20,8 +20,17 @@ recommend: .venv/.ready
 	@$(BIN)/sizewright profile $(JOB) --store out/trials-$(STAMP).db --accept-drift
 	@$(BIN)/sizewright recommend $(JOB) --store out/trials-$(STAMP).db --out out/plan-$(STAMP).yaml
 
+# Two processes, one for each half of the tests; each prints its result when it ends.
+HALF := tests/cli tests/datasets tests/models tests/spec tests/docs tests/benchmarks $(wildcard tests/test_*.py)
+
 test: .venv/.ready
-	@$(BIN)/pytest -m "not long" --durations=15
+	@$(MAKE) --no-print-directory --jobs=2 --keep-going --output-sync=target test-first-half test-second-half
+
+test-first-half: .venv/.ready
+	@$(BIN)/pytest -m "not long" --durations=15 $(HALF)
+
+test-second-half: .venv/.ready
+	@$(BIN)/pytest -m "not long" --durations=15 $(addprefix --ignore=,$(HALF)) tests
 
 # Debian's servers, which some of the long tests start for themselves; those tests are skipped where they cannot be had.
 test-long: .venv/.ready

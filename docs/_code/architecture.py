@@ -14,9 +14,10 @@ WIDE, HIGH, BOX_WIDE, BOX_HIGH = 190, 74, 150, 38
 COLUMNS = {
     "progress": 1, "container": 1,
     "reporting": 2, "plots": 2, "runtime": 2, "executors": 2, "training": 2, "interrupts": 2,
-    "spec": 3.6,
-    "retraining": 4, "profiler": 4, "errors": 4, "redaction": 4,
-    "lazy_exports": 4.75,
+    "spec": 3.85,
+    "retraining": 4, "profiler": 4,
+    "settings": 3.9,
+    "lazy_exports": 4.75, "errors": 4.75, "redaction": 4.75,
     "testing": 5.75, "cluster": 5.75, "plugins": 5.75,
 }  # fmt: skip
 """Columns of the subpackages, from the left, chosen so that arrows cross few boxes; all others are in column 3."""
@@ -62,12 +63,6 @@ def _from_box_to_box(start: Point, end: Point) -> str:
     return f"M{x:g} {y:g}C{x:g} {middle:g} {u:g} {middle:g} {u:g} {v:g}"
 
 
-def _from_side_to_side(start: Point, end: Point) -> str:
-    """Return a path from the left side of a box to the right side of one that lies to the left of it."""
-    (x, y), (u, v) = (start[0] - BOX_WIDE / 2, start[1]), (end[0] + BOX_WIDE / 2, end[1])
-    return f"M{x:g} {y:g}C{x - 120:g} {y:g} {x - 90:g} {v:g} {u:g} {v:g}"
-
-
 def _over_the_next_row(start: Point, end: Point) -> str:
     """Return a path that runs to the right between two rows of boxes before it goes down."""
     (x, y), (u, v) = (start[0], start[1] + BOX_HIGH / 2), (end[0], end[1] - BOX_HIGH / 2)
@@ -76,7 +71,7 @@ def _over_the_next_row(start: Point, end: Point) -> str:
     return f"M{x:g} {y:g}C{x:g} {gap:g} {x:g} {gap:g} {turn:g} {gap:g}{down}"
 
 
-ROUTES = {("testing", "models"): _from_side_to_side, ("executors", "plugins"): _over_the_next_row}
+ROUTES = {("executors", "plugins"): _over_the_next_row}
 """Paths of the arrows that would otherwise run behind a box."""
 
 
