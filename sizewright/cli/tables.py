@@ -136,7 +136,7 @@ def print_recommendation(console: Console, answer: Recommendation, job: Job | No
     for text in evidence.assumptions:
         console.print(f"assumes: {text}", style="dim")
     for text in evidence.to_be_surer:
-        console.print(f"to narrow the interval: {text}", style="dim")
+        console.print(f"suggested trial: {text}", style="dim")
 
 
 def _candidates(answer: Recommendation) -> DataTable:

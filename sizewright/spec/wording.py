@@ -113,6 +113,18 @@ def _remedy_saves(values: Values) -> str:
     return _filled(f"{{remedy:remedy}} saves {saved}.", values)
 
 
+def _memory_bounds(values: Values) -> str:
+    needs, limits = [], []
+    for role, name in (("ps", "PS"), ("worker", "worker")):
+        low, high = values[f"{role}_bytes"], values[f"{role}_max_bytes"]
+        limit = values[f"{role}_limit_bytes"]
+        if high > limit:
+            ends = dict.fromkeys(map(format_bytes, (low, high)))  # once, if both read the same
+            needs.append(f"{' to '.join(ends)} per {name}")
+            limits.append(f"{format_bytes(limit)} per {name}")
+    return f"replicas would need {' and '.join(needs)}; the bounds allow at most {' and '.join(limits)}"
+
+
 def _quota(values: Values) -> str:
     asked = amounts("needed", values)
     needs = f", and the smallest allocation asks for {asked}" if asked else ""
@@ -281,10 +293,7 @@ _CONTROL: dict[str, str | Callable[[Values], str]] = {
 
 _CAPS: dict[str, str | Callable[[Values], str]] = {
     "no_limit": "nothing is limited",
-    "memory_bounds": (
-        "the tables need at least {ps_bytes:bytes} per PS and {worker_bytes:bytes} per worker; the bounds allow "
-        "{ps_limit_bytes:bytes} and {worker_limit_bytes:bytes}"
-    ),
+    "memory_bounds": _memory_bounds,
     "no_hosts": "cluster {cluster} has no host",
     "hosts": lambda v: f"the hosts of {v['cluster']} (the largest has {amounts('limit', v)}) cannot hold them",
     "replica_too_large": lambda v: (

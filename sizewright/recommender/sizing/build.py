@@ -15,7 +15,7 @@ from sizewright.spec import Allocation, Alternative, Estimate, Evidence, Job, Pr
 from sizewright.spec.objective import cost_of
 from sizewright.spec.reason import Reason
 from sizewright.spec.units import format_count
-from sizewright.spec.wording import AXIS_WORDS, clause, infeasible_because, not_enough_because, sentence
+from sizewright.spec.wording import AXIS_WORDS, infeasible_because, not_enough_because, sentence
 
 _MAX_ALTERNATIVES = 12
 _DEFAULT_TRIALS = 9  # of `sizewright profile`
@@ -213,7 +213,6 @@ def _alternatives(selection: Selection) -> tuple[Alternative, ...]:
 def _evidence(selection: Selection) -> Evidence:
     account = selection.model.explain()
     prior = selection.prior
-    refusal = (f"{clause(prior.refusal)}.",) if prior.refusal else ()
     return _trial_evidence(selection.trials, account.distinct_allocations, account.model).model_copy(
         update={
             "extrapolated": bool(beyond_supported(selection.evaluation.candidates, selection.chosen)),
@@ -221,7 +220,7 @@ def _evidence(selection: Selection) -> Evidence:
             "pinned": account.pinned,
             "prior": prior.curve.source if prior.curve else "",
             "similar": prior.warm_start.similar,
-            "assumptions": (*refusal, *assumptions(selection)),
+            "assumptions": tuple(assumptions(selection)),
             "to_be_surer": tuple(next_trials(selection)),
         }
     )

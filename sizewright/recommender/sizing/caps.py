@@ -18,6 +18,8 @@ from sizewright.spec.wording import amounts
 Floats = NDArray[np.float64]
 Mask = NDArray[np.bool_]
 
+SUPPORTED_RANGE_CAP = "measured range"
+"""Name of the only cap that a measurement can lift."""
 _ROUNDING = 1 + 1e-9
 _LOWER_OR_ADD_HOSTS = "Lower the minimum replicas and sizes in the bounds, or add hosts."
 _MIN_TREND_RATIO = 4.0  # largest over smallest measured tables, from which trials support a trend
@@ -71,7 +73,9 @@ def within_memory_bounds(c: CapInput, remaining: Mask) -> CapResult:
     reason = Reason.of(
         "memory_bounds",
         ps_bytes=float(c.ps_memory_bytes.min()),
+        ps_max_bytes=float(c.ps_memory_bytes.max()),
         worker_bytes=float(c.worker_memory_bytes.min()),
+        worker_max_bytes=float(c.worker_memory_bytes.max()),
         ps_limit_bytes=ps_limit,
         worker_limit_bytes=worker_limit,
     )
@@ -198,7 +202,7 @@ CAPS: tuple[tuple[str, Cap], ...] = (
     ("memory bounds", within_memory_bounds),
     ("hosts", within_hosts),
     ("quota", within_quota),
-    ("measured range", within_supported_range),
+    (SUPPORTED_RANGE_CAP, within_supported_range),
     ("deadline", within_deadline),
 )
 

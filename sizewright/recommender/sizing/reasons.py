@@ -11,7 +11,7 @@ from sizewright.models._base import BaseThroughputModel
 from sizewright.models.memory._base import MemoryForecast
 from sizewright.models.prior import JobCurve
 from sizewright.models.table import ALLOCATION_AXES
-from sizewright.recommender.sizing.caps import beyond_supported
+from sizewright.recommender.sizing.caps import SUPPORTED_RANGE_CAP, beyond_supported
 from sizewright.recommender.sizing.quality import untested_workers_warning
 from sizewright.recommender.sizing.result import Selection
 from sizewright.recommender.sizing.scoring import Scored
@@ -29,6 +29,8 @@ def reasons(selection: Selection) -> Iterator[Reason]:
     job, prior = selection.job, selection.prior
     scored, allowed = selection.scored, selection.allowed
     chosen, uncapped = selection.chosen, scored.best()
+    if prior.refusal:
+        yield prior.refusal
     if prior.curve:
         yield _prior_reason(prior.curve, len(selection.trials))
         yield from prior.warm_start.reasons(len(selection.trials))
@@ -221,7 +223,8 @@ def next_trials(selection: Selection) -> Iterator[str]:
         target = scored.grid.allocation(chosen).describe()
         yield f"The interval is ±{half_width:.0%} wide: measure the target itself ({target})."
     uncapped = scored.best()
-    if uncapped != chosen:
+    excluding = {ruling.cap for ruling in selection.evaluation.rulings if not ruling.result.allowed[uncapped]}
+    if excluding == {SUPPORTED_RANGE_CAP}:  # no measurement lifts another cap
         yield f"Measure {scored.grid.allocation(uncapped).describe()}, which may be even better."
     unvaried = [
         AXIS_WORDS[axis]

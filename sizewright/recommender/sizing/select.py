@@ -14,7 +14,7 @@ from sizewright.models.factory import make_predictor
 from sizewright.models.prior import JobCurve, LearnedPrior
 from sizewright.recommender.similar_jobs.warm_start import warm_start
 from sizewright.recommender.sizing.build import build_recommendation, infeasible, not_enough_data
-from sizewright.recommender.sizing.caps import CapInput, beyond_supported
+from sizewright.recommender.sizing.caps import SUPPORTED_RANGE_CAP, CapInput, beyond_supported
 from sizewright.recommender.sizing.evaluate_grid import evaluate_grid, with_defaults
 from sizewright.recommender.sizing.pareto import pareto_front
 from sizewright.recommender.sizing.prior_check import check_prior, contradictions
@@ -85,7 +85,7 @@ def select(request: SizingRequest) -> Selection | Recommendation:
         evaluation = evaluate()
     if not evaluation.allowed.any():
         last = evaluation.rulings[-1]
-        if last.cap == "measured range":
+        if last.cap == SUPPORTED_RANGE_CAP:
             return not_enough_data(job, usable, model, (last.result.reason,), last.result.remedy)
         return infeasible(job, usable, model, evaluation.rulings)
 

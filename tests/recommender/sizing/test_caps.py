@@ -58,6 +58,15 @@ def test_memory_beyond_the_bounds_of_a_role_is_ruled_out() -> None:
     assert allowed(within_memory_bounds, c) == [True, True, False, False, True]
 
 
+def test_memory_reason_names_the_roles_that_exceed_their_bounds() -> None:
+    job = Job(bounds=Bounds(worker=RoleBounds(memory=(0, 2 * GIB)), ps=RoleBounds(memory=(0, 3 * GIB))))
+    ps = np.array([1, 3, 1, 3.5, 3]) * GIB
+    c = candidates(job=job, worker_memory_bytes=np.full(5, GIB), ps_memory_bytes=ps)
+    assert clause(within_memory_bounds(c, everything(c)).reason) == (
+        "replicas would need 1.0 GiB to 3.5 GiB per PS; the bounds allow at most 3.0 GiB per PS"
+    )
+
+
 def test_raising_the_bounds_as_the_memory_remedy_says_lifts_the_cap() -> None:
     job = Job(bounds=Bounds(worker=RoleBounds(memory=(0, GIB)), ps=RoleBounds(memory=(0, GIB))))
     ps = np.array([1.31, 1.4, 2, 3, 4]) * GIB

@@ -95,7 +95,7 @@ def test_trials_count_where_the_prior_tells_nothing(prior: LearnedPrior) -> None
     narrow = replace(prior, job_effects=prior.job_effects._replace(max_distance=0.1))
     answer = recommend(SizingRequest(synthetic_trials.small_job(), synthetic_trials.trials(), prior=narrow))
     assert answer.status == "ok"
-    assert any("unlike" in text for text in answer.evidence.assumptions)
+    assert any("unlike" in text for text in answer.reasons)
 
 
 def test_what_lies_far_beyond_all_that_was_measured_is_not_chosen(job: Job, prior: LearnedPrior) -> None:
@@ -131,7 +131,8 @@ def test_many_trials_that_agree_are_believed_more_than_the_prior(job: Job, prior
     trials = measured(prior, job, [50.0] * 8)
     answer = recommend(SizingRequest(job, trials, prior=prior))
     assert answer.evidence.trials == 8
-    assert any("50 times the prediction" in text for text in answer.evidence.assumptions)
+    assert answer.reasons[0].startswith("The prior is ignored: ")
+    assert "50 times the prediction" in answer.reasons[0]
     assert answer.predicted == recommend(SizingRequest(job, trials)).predicted
 
 

@@ -316,6 +316,14 @@ def test_keeping_the_deadline_that_the_remedy_names_makes_it_feasible() -> None:
     assert target_of(recommend(SizingRequest(again, rows))).replicas("worker") <= 4
 
 
+def test_allocation_that_the_quota_excludes_is_not_proposed_as_a_trial() -> None:
+    hosts = (HostKind(kind="h", count=100, cpu=64, memory=256 * GIB),)
+    cluster = Cluster(hosts=hosts, quota=Quota(cpu=1))
+    answer = recommend(SizingRequest(small_job(objective="time"), trials(), cluster=cluster))
+    assert answer.uncapped != target_of(answer)
+    assert not any("may be even better" in text for text in answer.evidence.to_be_surer)
+
+
 @pytest.mark.parametrize("objective", OBJECTIVES)
 def test_beyond_twice_the_measured_range_nothing_is_chosen_unless_covered(objective: str) -> None:
     rows = [t for t in trials() if t.workers <= 2]
@@ -332,6 +340,7 @@ def test_beyond_twice_the_measured_range_nothing_is_chosen_unless_covered(object
         assert target_of(covered).replicas("worker") > 4
         assert covered.evidence.extrapolated is True
         assert covered.target == answer.uncapped
+        assert any("which may be even better" in text for text in answer.evidence.to_be_surer)
         assert any("measured range cap ruled out" in reason for reason in answer.reasons)
         (details,) = [reason for reason in answer.reason_details if reason.kind == "measured_range"]
         assert (details.values["workers_max"], details.values["cap"]) == (2.0, "measured range")
