@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import shlex
 from typing import TYPE_CHECKING
 
 import typer
@@ -32,7 +34,7 @@ from sizewright.cli.verbs import examples
 
 if TYPE_CHECKING:
     from sizewright.datasets.trials.trial import Trial
-    from sizewright.spec import Job
+    from sizewright.spec import Job, Recommendation
 
 _EXIT_CODES = {"ok": 0, "infeasible": 3, "not_enough_data": 4}
 
@@ -95,6 +97,7 @@ def recommend(
             prior=prior,
             tracking_uri=tracking_uri,
         )
+    answer = _naming_job_file(answer, job)
     plan = api.plan(described, answer) if renderer and answer.target else None
     manifest = renderer.render(plan) if renderer and plan else None
     path = result_file(out, f"{described.name}.{'sh' if (manifest or '').startswith('#!') else 'yaml'}") if out else ""
@@ -113,6 +116,15 @@ def recommend(
         text = f"The {executor or 'local'} plan is in {path}" if manifest else f"Nothing was written to {path}."
         stderr().print(text, soft_wrap=True)
     raise typer.Exit(_EXIT_CODES[answer.status])
+
+
+def _naming_job_file(answer: Recommendation, file: str) -> Recommendation:
+    """Return the answer with the job file in the commands of its remedies, in place of JOB."""
+    from sizewright.spec import Remedy
+
+    name = shlex.quote(file)
+    texts = [re.sub(r"\bJOB\b", lambda _: name, remedy.text) for remedy in answer.remedies]
+    return answer.model_copy(update={"remedies": Remedy.numbered(texts)})
 
 
 def read_rows(file: str | None, mapping: list[str] | None, job: Job | None) -> list[Trial] | None:

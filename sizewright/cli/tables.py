@@ -14,6 +14,7 @@ from sizewright.spec.units import (
     format_count,
     format_interval,
     format_number,
+    format_percent,
     format_seconds,
 )
 
@@ -126,13 +127,15 @@ def print_recommendation(console: Console, answer: Recommendation, job: Job | No
     evidence = answer.evidence
     source = "no trial of this job"
     if evidence.trials:
-        host = ", ".join(evidence.host) or "an unnamed host"
+        names = ", ".join(evidence.host)
+        host = f"host{'s' if len(evidence.host) > 1 else ''} {names}" if names else "an unnamed host"
         limit = "the limit of their cores is unknown"
         if evidence.limited_by:
             limit = f"cores limited by {', '.join(evidence.limited_by)}"
         trials = format_count(evidence.trials, "trial")
-        source = f"{trials} ({evidence.distinct_allocations} distinct) on {host}, {limit}"
-    console.print(f"Rests on {source}; model {evidence.model}.")
+        allocations = format_count(evidence.distinct_allocations, "allocation")
+        source = f"{trials} at {allocations}, on {host}, {limit}"
+    console.print(f"Based on {source}; model {evidence.model}.")
     for text in evidence.assumptions:
         console.print(f"assumes: {text}", style="dim")
     for text in evidence.to_be_surer:
@@ -165,7 +168,7 @@ def _candidates(answer: Recommendation) -> DataTable:
 
 def _sizes(answer: Recommendation) -> DataTable:
     table = DataTable(
-        "What to ask for (replicas × cores)", "", "workers", "memory a worker", "PS", "memory a PS", text=("",)
+        "What to ask for (replicas × cores)", "", "workers", "memory per worker", "PS", "memory per PS", text=("",)
     )
     for name in ("target", "lower", "upper", "uncapped"):
         allocation: Allocation | None = getattr(answer, name)
@@ -183,12 +186,12 @@ def _print_expected(console: Console, answer: Recommendation, job: Job | None) -
     predicted = answer.predicted
     assert predicted is not None
     utilization = {"workers": predicted.worker_utilization, "PS": predicted.ps_utilization}
-    busy = "".join(f"; {name} {share:.0%} busy" for name, share in utilization.items() if share)
+    busy = "".join(f"; {name} {format_percent(share)} busy" for name, share in utilization.items() if share)
     rate = _describe_estimate(predicted.throughput)
     console.print(f"Expect {rate} samples/s: {_describe_total(predicted)}{busy}.", style="bold")
     if job:
         gpus = any(group.gpu for row in answer.alternatives for _, group in row.allocation.groups)
-        console.print(f"Cost is counted at {describe_prices(job.prices, gpus=gpus)}.")
+        console.print(f"Cost is computed with prices of {describe_prices(job.prices, gpus=gpus)}.")
 
 
 def _describe_total(predicted: Prediction) -> str:
@@ -223,13 +226,13 @@ def print_memory(console: Console, report: MemoryReport) -> None:
         is_fewest = option.ps == report.least_ps
         notes = ["fewest that fit" if is_fewest else option.reason]
         if option.oom_probability is not None:
-            notes.append(f"out of memory with a probability of {option.oom_probability:.0%}")
+            notes.append(f"out of memory with a probability of {format_percent(option.oom_probability)}")
         style = "bold green" if is_fewest else ""
         servers.add_row(str(option.ps), format_bytes(option.memory_bytes), ", ".join(filter(None, notes)), style=style)
     console.print(servers)
     if report.least_ps is None and report.needed_ps:
         console.print(f"{report.needed_ps} PS would fit. Raise bounds.ps.replicas or bounds.ps.memory.")
-    console.print(f"A worker needs {format_bytes(report.worker_memory_bytes)}. Rests on {report.rests_on}.")
+    console.print(f"A worker needs {format_bytes(report.worker_memory_bytes)}. Based on {report.rests_on}.")
     for text in report.assumptions:
         console.print(f"assumes: {text}", style="dim")
 
@@ -264,8 +267,8 @@ def print_bank(console: Console, card: Mapping[str, Any], noise: RepeatNoise) ->
     )
     if noise.pairs:
         console.print(
-            f"{noise.pairs} were measured again in another session: they differ by {noise.raw:.1%}, and by "
-            f"{noise.at_usual_speed:.1%} at the host's usual speed."
+            f"{noise.pairs} were measured again in another session: they differ by {format_percent(noise.raw, 1)}, "
+            f"and by {format_percent(noise.at_usual_speed, 1)} at the host's usual speed."
         )
     for what, how in card["how"].items():
         console.print(f"{what}: {how}", style="dim")

@@ -337,6 +337,11 @@ def format_number(value: float, digits: int = 3) -> str:
     return _rounded(value, min(0, _exponent(value) - digits + 1)) if value else "0"
 
 
+def format_percent(share: float, digits: int = 0) -> str:
+    """Return a share in percent, such as `"31 %"`, with some digits after the point."""
+    return f"{share:.{digits}%}".replace("%", " %")
+
+
 def format_interval(value: float, lower: float, upper: float) -> tuple[str, str, str]:
     """Round a value and the ends of its interval alike: `"114,000", "78,000", "165,000"`.
 
@@ -368,9 +373,9 @@ def format_cost(cost: float, rate: float, rate_lower: float, rate_upper: float) 
 
 
 def describe_prices(prices: Prices, *, gpus: bool = False) -> str:
-    """Return `"1 a core-hour and 0.13 a GiB-hour (the default prices)"`, the unit of every cost."""
-    parts = [f"{prices.core_hour:g} a core-hour", f"{prices.gib_hour:g} a GiB-hour"]
-    parts += [f"{prices.gpu_hour:g} a GPU-hour"] if gpus else []
+    """Return `"1 per core-hour and 0.13 per GiB-hour (the default prices)"`, the unit of every cost."""
+    parts = [f"{prices.core_hour:g} per core-hour", f"{prices.gib_hour:g} per GiB-hour"]
+    parts += [f"{prices.gpu_hour:g} per GPU-hour"] if gpus else []
     default = " (the default prices)" if prices == type(prices)() else ""
     return f"{', '.join(parts[:-1])} and {parts[-1]}{default}"
 

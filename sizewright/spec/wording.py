@@ -1,7 +1,7 @@
 """The sentences of all typed reasons, in one place.
 
 A sentence is a template of the reason's values, or a function of them where a template is not enough. Besides Python's
-own format specifications, templates know those of `_FORMATS` and `count NOUN`.
+own format specifications, templates know those of `_FORMATS` and `count NOUN`; percentages get a space before the sign.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from string import Formatter
 from typing import Any
 
 from sizewright.spec.reason import Reason
-from sizewright.spec.units import format_bytes, format_count, format_number, format_seconds, write_bytes
+from sizewright.spec.units import format_bytes, format_count, format_number, format_percent, format_seconds, write_bytes
 
 Values = Mapping[str, Any]
 """The values of a reason; its kind fixes their types."""
@@ -56,6 +56,8 @@ class _TemplateFormatter(Formatter):
             return format_count(value, format_spec.removeprefix("count "))
         if format_spec in _FORMATS:
             return _FORMATS[format_spec](value)
+        if format_spec.endswith("%"):
+            return str(super().format_field(value, format_spec)).replace("%", " %")
         return str(super().format_field(value, format_spec))
 
 
@@ -200,7 +202,7 @@ def _memory_requested(values: Values) -> str:
         if requested is None:
             continue
         if peak is not None:
-            margin = f"predicted peak {format_bytes(peak)} + {requested / peak - 1:.0%}"
+            margin = f"predicted peak {format_bytes(peak)} + a margin of {format_percent(requested / peak - 1)}"
             parts.append(f"{format_bytes(requested)} per {name} ({margin})")
         elif requested:
             parts.append(f"{format_bytes(requested)} per {name} (its need is unknown: the maximum of the bounds)")

@@ -13,8 +13,15 @@ def test_table_marks_the_chosen_row_and_names_its_evidence(call, example, store)
     result = call("recommend", example, "--store", store)
     assert result.code == 0
     assert result.out.count("→") == 1
-    assert "Rests on 8 trials" in result.out
+    assert "Based on 8 trials" in result.out
     assert "What to ask for" in result.out
+
+
+def test_remedies_name_the_job_file(call, example, tmp_path):
+    TrialStore(tmp_path / "empty.db").close()
+    result = call("recommend", example, "--store", tmp_path / "empty.db")
+    assert result.code == 4
+    assert f"sizewright profile {example}" in " ".join(result.out.split())
 
 
 def test_json_is_the_published_object(call, example, store):
@@ -38,7 +45,7 @@ def test_warm_start_names_the_jobs_that_it_used(call, example, tmp_path):
     with TrialStore(store) as opened:
         opened.history.add([run])
     args = ("recommend", example, "--store", store, "--prior", "shipped")
-    assert "Warm start from 1 run of 1 similar job: ads-a (100%)." in " ".join(call(*args).out.split())
+    assert "Warm start from 1 run of 1 similar job: ads-a (100 %)." in " ".join(call(*args).out.split())
     (used,) = json.loads(call(*args, "-o", "json").out)["evidence"]["similar"]
     assert (used["name"], used["runs"], used["weight"]) == ("ads-a", 1, 1.0)
     cold = call("recommend", example, "--store", tmp_path / "none.db", "--prior", "shipped")

@@ -37,7 +37,7 @@ def test_sentence_formats_the_values() -> None:
     risk = Reason.of("oom_risk", limit_bytes=2**30, within_s=12.4, probability=0.25)
     enough = Reason.of("ps_memory_enough", ps=2, memory_bytes=3 * 2**30)
     assert sentences((risk, enough)) == (
-        "A PS exceeds its limit of 1.0 GiB within 12 s with probability 25%. 2 PS of 3.0 GiB suffice until the end."
+        "A PS exceeds its limit of 1.0 GiB within 12 s with probability 25 %. 2 PS of 3.0 GiB suffice until the end."
     )
     failed = Reason.of("remedy_failed", remedy="add_worker", tries=1)
     assert sentence(failed) == "Adding a worker was tried 1 time and does not help, so nothing is changed."

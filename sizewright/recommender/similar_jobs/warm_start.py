@@ -31,6 +31,7 @@ from sizewright.recommender.similar_jobs.memory import NONE, SimilarMemory, simi
 from sizewright.recommender.similar_jobs.similarity import Neighbour, similar_jobs
 from sizewright.spec import Job, SimilarJob
 from sizewright.spec.reason import Reason
+from sizewright.spec.units import format_percent
 
 _HOSTS_SD = 0.3
 """Standard deviation of the log speed of hosts relative to those that the prior was learned on."""
@@ -55,7 +56,7 @@ class WarmStart(NamedTuple):
         if self.similar:
             runs, jobs = sum(job.runs for job in self.similar), len(self.similar)
             by_weight = sorted(self.similar, key=lambda job: -job.weight)
-            names = ", ".join(f"{job.name} ({job.weight:.0%})" for job in by_weight[:_MAX_NAMED])
+            names = ", ".join(f"{job.name} ({format_percent(job.weight)})" for job in by_weight[:_MAX_NAMED])
             more = f" and {len(by_weight) - _MAX_NAMED} more" if len(by_weight) > _MAX_NAMED else ""
             yield Reason.of("warm_start", runs=runs, jobs=jobs, names=f"{names}{more}")
         elif not own_trials:

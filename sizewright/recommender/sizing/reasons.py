@@ -17,7 +17,7 @@ from sizewright.recommender.sizing.result import Selection
 from sizewright.recommender.sizing.scoring import Scored
 from sizewright.spec import Job, Role
 from sizewright.spec.reason import Reason
-from sizewright.spec.units import MIB, format_bytes, format_count, format_seconds
+from sizewright.spec.units import MIB, format_bytes, format_count, format_percent, format_seconds
 from sizewright.spec.wording import AXIS_WORDS
 
 _MAX_HALF_WIDTH = 0.1  # of the interval, as a share of the throughput; wider intervals are mentioned
@@ -149,18 +149,18 @@ def assumptions(selection: Selection) -> Iterator[str]:
 
 
 def _trial_assumptions(job: Job, trials: Sequence[Trial]) -> Iterator[str]:
-    count = format_count(len(trials), "trial")
+    count, trusted = format_count(len(trials), "trial"), "their recorded cores are trusted"
     unlimited = sum(trial.limited_by in ("affinity", "none") for trial in trials)
     if unlimited:
-        yield f"{unlimited} of {count} ran without a control group that limits their cores; taken as written."
+        yield f"{unlimited} of {count} ran without a control group that limits their cores; {trusted}."
     unrecorded = sum(trial.limited_by is None for trial in trials)
     if unrecorded:
         verb = "does" if unrecorded == 1 else "do"
-        yield f"{unrecorded} of {count} {verb} not record what limited their cores; taken as written."
+        yield f"{unrecorded} of {count} {verb} not record what limited their cores; {trusted}."
     without_cores = sum(trial.worker_cpu is None or (trial.ps > 0 and trial.ps_cpu is None) for trial in trials)
     if without_cores:
         verb = "does" if without_cores == 1 else "do"
-        yield f"{without_cores} of {count} {verb} not record their cores; assumed is 1, or the nearest in the bounds."
+        yield f"{without_cores} of {count} {verb} not record their cores; 1 core, or the nearest bound, is assumed."
     if any(trial.batch_size is None for trial in trials):
         yield f"Trials without a batch size had {job.training.batch_size}."
 
@@ -221,7 +221,7 @@ def next_trials(selection: Selection) -> Iterator[str]:
     half_width = (scored.upper[chosen] - scored.lower[chosen]) / 2 / scored.throughput[chosen]
     if half_width > _MAX_HALF_WIDTH:
         target = scored.grid.allocation(chosen).describe()
-        yield f"The interval is ±{half_width:.0%} wide: measure the target itself ({target})."
+        yield f"The interval is ±{format_percent(half_width)} wide: measure the target itself ({target})."
     uncapped = scored.best()
     excluding = {ruling.cap for ruling in selection.evaluation.rulings if not ruling.result.allowed[uncapped]}
     if excluding == {SUPPORTED_RANGE_CAP}:  # no measurement lifts another cap

@@ -93,7 +93,7 @@ def test_change_that_costs_more_than_it_saves_is_not_made() -> None:
     assert decide(2, 1, left=int(1000 * rate), change_s=90.0)[0] == "adjust"
     kind, target, choice = decide(2, 1, left=int(100 * rate), change_s=90.0)
     assert (kind, target) == ("keep", (2.0, 1.0))
-    assert "saves 0.0% of the objective" in sentence(choice.reason)
+    assert "saves 0.0 % of the objective" in sentence(choice.reason)
 
 
 def test_gain_includes_the_time_of_the_change() -> None:

@@ -56,7 +56,7 @@ def test_throttled_worker_is_migrated() -> None:
     assert action is not None
     assert action.migrate == ("worker-3",)
     assert action.changes
-    assert "its CPU quota throttles it 60% of the time" in action.reason
+    assert "its CPU quota throttles it 60 % of the time" in action.reason
     stabilizer.forget()
     assert stabilizer.findings == ()
 

@@ -83,7 +83,7 @@ def test_the_margin_that_is_told_is_the_one_that_is_asked_for() -> None:
     assert answer.target is not None
     assert answer.predicted.worker_memory_bytes == pytest.approx(700 * MIB, rel=0.01)
     assert answer.target.worker[0].memory_bytes == 832 * MIB  # 805 MiB in whole steps of 64
-    assert "832.0 MiB per worker (predicted peak 700.0 MiB + 19%)" in said(answer, "Memory requested")
+    assert "832.0 MiB per worker (predicted peak 700.0 MiB + a margin of 19 %)" in said(answer, "Memory requested")
     assert "trials of at most 5.0 s" in said(answer, "a longer run may need more")
     growing = recommend(
         SizingRequest(own_code(), rows(worker_memory_bytes=700 * MIB, watched_s=9.0, worker_memory_growth=float(MIB)))
