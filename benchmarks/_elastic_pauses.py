@@ -151,7 +151,7 @@ def _stop_and_resume(session: Session) -> None:
     snapshots.take()
     replica_group.pause()
     snapshots.take(polite=False)
-    replica_group.launch(TWO, 1.0, snapshots.restore)
+    replica_group.launch(TWO, 1.0, snapshots.fill_from_snapshot)
     replica_group.servers.fill = True
 
 

@@ -176,7 +176,7 @@ class Parts:
             SampleRanges(r for book in self._books for r in all_samples.minus(book.trained_ranges()))
         )
 
-    def applied_ranges(self) -> SampleRanges:
+    def trained_valid_ranges(self) -> SampleRanges:
         return self.trained_ranges()
 
 
@@ -208,10 +208,10 @@ class _Watched(LocalExecutor):
         program = self.setting.program
         session = Session(job, samples=self.setting.samples, program=program, **self._options)
         if self.how == "static":
-            book: Any = session._leases.book
+            book: Any = session._lease_server.leases
             workers = self.setting.allocation.replicas("worker")
             size = self.setting.allocation.batch_size
-            session._leases.book = Parts(  # type: ignore[assignment]
+            session._lease_server.leases = Parts(  # type: ignore[assignment]
                 self.setting.samples, workers, size, book.trained_ranges()
             )
         self.session = session

@@ -310,7 +310,7 @@ def _many_files() -> None:
 def _ports(session: Session) -> list[int]:
     """Return the ports of the leases, the servers and the snapshot store."""
     replica_group = session._live
-    addresses = [session._leases.address, *(member.address for member in replica_group.membership.servers)]
+    addresses = [session._lease_server.address, *(member.address for member in replica_group.membership.servers)]
     return [address[1] for address in (*addresses, session._snapshots._address) if address is not None]
 
 

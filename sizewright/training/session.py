@@ -88,7 +88,7 @@ class Session:
         name = f"sizewright-{os.getpid()}-{next(_SESSION_NUMBERS)}-{secrets.token_hex(2)}"
         self._engine: Engine | None = None
         self._replica_group: ReplicaGroup | None = None
-        self._parts: list[LeaseServer] = []
+        self._listeners: list[LeaseServer] = []
         self._node_agent: NodeAgent | None = None
         self._held = contextlib.ExitStack()
         try:
@@ -105,11 +105,11 @@ class Session:
                     trained=list(resumed.trained),
                     partly_applied=resumed.partly_applied,
                 )
-                self._leases = LeaseServer(sample_leases, self._token, self._engine.ip())
-                self._parts.append(self._leases)
+                self._lease_server = LeaseServer(sample_leases, self._token, self._engine.ip())
+                self._listeners.append(self._lease_server)
                 links = TcpTransport(self._token) if transport == "tcp" else RayTransport(name, NAMESPACE)
                 self._replica_group = ReplicaGroup(
-                    self.job, program or BuiltIn(), pool, self._leases, self._token, links
+                    self.job, program or BuiltIn(), pool, self._lease_server, self._token, links
                 )
                 self._replica_group.servers.fill = samples is None
                 self._account = Account(
@@ -118,9 +118,9 @@ class Session:
                 self._snapshots = Snapshots(
                     self._replica_group, self._token, self._account, interval_s=snapshot_s, folder=folder
                 )
-                self._ledger = SessionStats(resumed.trained.total)
+                self._stats = SessionStats(resumed.trained.total)
                 self._recovery = Recovery(
-                    self._replica_group, self._snapshots, self._account, self._lock, self._ledger.at_s
+                    self._replica_group, self._snapshots, self._account, self._lock, self._stats.at_s
                 )
                 self._heartbeats = Heartbeats(
                     self._watched,
@@ -246,16 +246,16 @@ class Session:
         if self._recovery.gave_up is not None:
             raise self._recovery.gave_up
         readings = self._readings()
-        with self._leases.lock:
-            trained = self._leases.book.trained
-            remaining = self._leases.book.remaining()
+        with self._lease_server.lock:
+            trained = self._lease_server.leases.trained
+            remaining = self._lease_server.leases.remaining()
         assert self._engine is not None
         return Metrics(
             replicas=tuple(reading for _, reading in readings),
             engine_cpu_s=self._engine.cpu_used_s(),
             samples_trained=trained,
             samples_left=remaining,
-            trains_s=self._ledger.at_s(),
+            trains_s=self._stats.at_s(),
         )
 
     def wait(self, timeout_s: float | None = None) -> bool:
@@ -264,7 +264,7 @@ class Session:
         Raise the error that ended the session, if any.
         """
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
-        while not self._leases.finished.wait(0.1 if timeout_s is None else min(timeout_s, 0.1)):
+        while not self._lease_server.finished.wait(0.1 if timeout_s is None else min(timeout_s, 0.1)):
             if self._recovery.gave_up is not None:
                 raise self._recovery.gave_up
             if not self._recover:
@@ -275,10 +275,10 @@ class Session:
 
     def outcome(self) -> Outcome:
         """Return what has been trained, changed, lost and repeated so far."""
-        with self._leases.lock:
-            trained, finished = self._leases.book.trained, self._leases.book.finished
-        self._settle()
-        return self._ledger.outcome(
+        with self._lease_server.lock:
+            trained, finished = self._lease_server.leases.trained, self._lease_server.leases.finished
+        self._count_losses()
+        return self._stats.outcome(
             trained, finished, self._recovery.gave_up, self._recovery.failures, self._snapshots, self._account
         )
 
@@ -316,9 +316,9 @@ class Session:
         with uninterrupted():
             try:
                 if self._replica_group is not None:
-                    self._ledger.stop()
+                    self._stats.stop()
                     self._recovery.stop()
-                    self._settle()
+                    self._count_losses()
                     if self._recovery.gave_up is None or isinstance(self._recovery.gave_up, EngineDiedError):
                         self._last_snapshot()  # also if only Ray has ended, since replicas may still run
                     self._heartbeats.stop()
@@ -331,9 +331,9 @@ class Session:
                             self._replica_group.pool.kill(self._replica_group.pool.loaded)
                     self._replica_group = None
             finally:
-                for part in self._parts:
-                    part.close()
-                self._parts = []
+                for listener in self._listeners:
+                    listener.close()
+                self._listeners = []
                 if self._engine:
                     self._engine.stop()
                     self._engine = None
@@ -354,18 +354,18 @@ class Session:
             self._open_store()
             self._snapshots.load(self._resume)
         kept = self._snapshots.on and not replica_group.servers.fill
-        replica_group.launch(allocation, table_scale, self._snapshots.restore if kept else None)
+        replica_group.launch(allocation, table_scale, self._snapshots.fill_from_snapshot if kept else None)
         replica_group.await_steps(_FIRST_STEPS)
         if not self._begun:
             self._begun = True
-            self._ledger.start()
+            self._stats.start()
             if self._snapshots.at_interval:
                 self._open_store()
                 self._snapshots.start(lambda: not replica_group.paused)
             if self._recover:
                 self._recovery.start()
 
-    def _settle(self) -> None:
+    def _count_losses(self) -> None:
         """Count lost updates; the servers may report them after the failure."""
         if (
             self._begun
@@ -375,7 +375,7 @@ class Session:
         ):
             # Not during a snapshot, which must contain exactly the losses that were counted before it.
             with contextlib.suppress(SizewrightError), self._lock, self._snapshots.lock:
-                self._account.settle()
+                self._account.count_losses()
 
     def _watched(self) -> list[ReplicaHandle | StoreProcess]:
         replica_group, store = self._replica_group, self._snapshots.process
@@ -403,7 +403,7 @@ class Session:
                     self._recovery.look()
                 start = time.monotonic()
                 yield
-                self._ledger.changed(kind, time.monotonic() - start, description)
+                self._stats.changed(kind, time.monotonic() - start, description)
         finally:
             self._busy = ""
             self._changing.release()

@@ -47,7 +47,7 @@ class LeaseState(IntEnum):
 class LeaseMessage(NamedTuple):
     """A message of a worker, as `ASK` packs it: its kind and number, a lease and the samples [start, end)."""
 
-    op: int
+    op: Op
     number: int
     lease: int = 0
     start: int = 0

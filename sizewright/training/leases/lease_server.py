@@ -25,15 +25,15 @@ class _LastMessage:
 
 
 class LeaseServer:
-    """The session's side of `LeasedBatches`; `book` may be read under `lock`.
+    """The session's side of `LeasedBatches`; `leases` may be read under `lock`.
 
     The end of a connection returns no samples: its worker may open another, or has died with pushes on their way.
     """
 
     def __init__(
-        self, book: SampleLeases, token: bytes, host: str = "127.0.0.1", clock: Callable[[], float] | None = None
+        self, leases: SampleLeases, token: bytes, host: str = "127.0.0.1", clock: Callable[[], float] | None = None
     ) -> None:
-        self.book = book
+        self.leases = leases
         self.lock = threading.Lock()
         self.finished = threading.Event()
         self._clock = clock or time.monotonic
@@ -51,7 +51,7 @@ class LeaseServer:
         with self.lock:
             self._removed_workers.add(worker)
             self._last_messages.pop(worker, None)
-            released = self.book.release(worker, applied)
+            released = self.leases.release(worker, applied)
             self._finish()
             return released
 
@@ -60,8 +60,9 @@ class LeaseServer:
         self._listener.close()
 
     def _serve(self, link: socket.socket, hello: Hello) -> None:
-        while (message := receive_bytes(link, ASK.size)) is not None:
-            if answer := self._answer(hello.id, LeaseMessage(*ASK.unpack(message))):
+        while (received := receive_bytes(link, ASK.size)) is not None:
+            op, *fields = ASK.unpack(received)
+            if answer := self._answer(hello.id, LeaseMessage(Op(op), *fields)):
                 link.sendall(answer)
 
     def _answer(self, worker: int, message: LeaseMessage) -> bytes:
@@ -83,22 +84,21 @@ class LeaseServer:
             return last.answer if is_question else b""
 
     def _process(self, worker: int, message: LeaseMessage) -> bytes:
-        """Apply a message to the book, and return the answer."""
-        op = Op(message.op)
+        """Apply a message to the leases, and return the answer."""
         answer = None
-        if op == Op.trained:
-            self.book.report(worker, message.lease, message.end, self._clock())
-        elif op == Op.skip:
-            self.book.skip(message.start, message.end)
-        elif op == Op.hand_back:
-            self.book.hand_back(worker)
-        elif op == Op.want and (granted := self.book.lease(worker, self._clock())) is not None:
+        if message.op == Op.trained:
+            self.leases.report(worker, message.lease, message.end, self._clock())
+        elif message.op == Op.skip:
+            self.leases.skip(message.start, message.end)
+        elif message.op == Op.hand_back:
+            self.leases.hand_back(worker)
+        elif message.op == Op.want and (granted := self.leases.lease(worker, self._clock())) is not None:
             state = LeaseState.leased_partly_applied if granted.partly_applied else LeaseState.leased
             answer = LeaseAnswer(state, granted.id, granted.start, granted.end)
         if answer is None:
-            answer = LeaseAnswer(LeaseState.finished if self.book.finished else LeaseState.nothing)
+            answer = LeaseAnswer(LeaseState.finished if self.leases.finished else LeaseState.nothing)
         return ANSWER.pack(*answer)
 
     def _finish(self) -> None:
-        if self.book.finished:
+        if self.leases.finished:
             self.finished.set()

@@ -86,14 +86,14 @@ class SampleLeases:
             raise ValueError(f"trained ranges must lie within {total} samples, got {list(trained)}")
         self._partly_applied = sorted(partly_applied)
         self._free = SampleRanges([*trained, *partly_applied]).gaps(0, self._end)
-        self._unread = SampleRanges()
-        self._out: dict[int, _OpenLease] = {}
+        self._without_valid_rows = SampleRanges()
+        self._open_leases: dict[int, _OpenLease] = {}
         self._paces: dict[int, _Pace] = {}
         self._next_id = 0
 
     def lease(self, worker: int, now_s: float) -> Lease | None:
         """Lease samples to a worker; return None if none remain, or if it has two leases already."""
-        open_leases = sum(lease.worker == worker for lease in self._out.values())
+        open_leases = sum(lease.worker == worker for lease in self._open_leases.values())
         partly_applied = bool(self._partly_applied)
         source = self._partly_applied or self._free
         if not source or open_leases >= _MAX_LEASES_PER_WORKER:
@@ -106,7 +106,7 @@ class SampleLeases:
         source[:1] = [(end, limit)] if end < limit else []
         lease = Lease(self._next_id, start, end, partly_applied)
         self._next_id += 1
-        self._out[lease.id] = _OpenLease(worker, start, end, partly_applied)
+        self._open_leases[lease.id] = _OpenLease(worker, start, end, partly_applied)
         return lease
 
     def report(self, worker: int, lease_id: int, until: int, now_s: float) -> None:
@@ -115,21 +115,23 @@ class SampleLeases:
         A report is ignored if the lease is no longer that worker's, or if it is not new. Raise ValueError if `until`
         lies beyond the lease.
         """
-        out = self._out.get(lease_id)
-        if out is None or out.worker != worker:
+        open_lease = self._open_leases.get(lease_id)
+        if open_lease is None or open_lease.worker != worker:
             return
-        if until > out.end:
-            raise ValueError(f"worker {worker} reports sample {until} of lease {lease_id}, which ends at {out.end}")
-        if until <= out.start:
+        if until > open_lease.end:
+            raise ValueError(
+                f"worker {worker} reports sample {until} of lease {lease_id}, which ends at {open_lease.end}"
+            )
+        if until <= open_lease.start:
             return
-        self._update_pace(self._paces[worker], until - out.start, now_s)
-        out.start = until
-        if out.start == out.end:
-            del self._out[lease_id]
+        self._update_pace(self._paces[worker], until - open_lease.start, now_s)
+        open_lease.start = until
+        if open_lease.start == open_lease.end:
+            del self._open_leases[lease_id]
 
     def skip(self, start: int, end: int) -> None:
         """Record that the samples [start, end) have no valid rows, so that no server will apply them."""
-        self._unread.add(start, end)
+        self._without_valid_rows.add(start, end)
 
     def hand_back(self, worker: int) -> None:
         """Return the untrained samples of a worker's leases; its rate is kept.
@@ -163,35 +165,35 @@ class SampleLeases:
     @property
     def finished(self) -> bool:
         """Whether all samples are trained."""
-        return not self._free and not self._partly_applied and not self._out
+        return not self._free and not self._partly_applied and not self._open_leases
 
     @property
     def trained(self) -> int:
         """The number of trained samples."""
-        return self._end - self._unleased() - sum(self.out().values())
+        return self._end - self._unleased() - sum(self.leased().values())
 
     def trained_ranges(self) -> SampleRanges:
         """Return the trained samples."""
-        leased = ((lease.start, lease.end) for lease in self._out.values())
+        leased = ((lease.start, lease.end) for lease in self._open_leases.values())
         return SampleRanges(SampleRanges([*self._free, *self._partly_applied, *leased]).gaps(0, self._end))
 
-    def applied_ranges(self) -> SampleRanges:
+    def trained_valid_ranges(self) -> SampleRanges:
         """Return the trained samples that have valid rows, which all servers have applied unless they lost them."""
-        return self.trained_ranges().minus(self._unread)
+        return self.trained_ranges().minus(self._without_valid_rows)
 
     def remaining(self) -> int | None:
         """Return the number of untrained samples, including leased ones; None in an endless run."""
         return None if self._end == _ENDLESS else self._end - self.trained
 
-    def out(self) -> dict[int, int]:
+    def leased(self) -> dict[int, int]:
         """Return the number of leased and untrained samples by worker."""
         samples: dict[int, int] = {}
-        for lease in self._out.values():
+        for lease in self._open_leases.values():
             samples[lease.worker] = samples.get(lease.worker, 0) + lease.end - lease.start
         return samples
 
     def _size(self, worker: int, pace: _Pace) -> int:
-        active = {worker, *(lease.worker for lease in self._out.values())}
+        active = {worker, *(lease.worker for lease in self._open_leases.values())}
         unleased = self._unleased()
         batches = 1.0
         if pace.rate is not None:
@@ -212,9 +214,9 @@ class SampleLeases:
 
     def _close_leases(self, worker: int) -> list[_OpenLease]:
         """Remove the open leases of a worker, and return them."""
-        closed = {number: lease for number, lease in self._out.items() if lease.worker == worker}
+        closed = {number: lease for number, lease in self._open_leases.items() if lease.worker == worker}
         for number in closed:
-            del self._out[number]
+            del self._open_leases[number]
         return list(closed.values())
 
     def _unleased(self) -> int:

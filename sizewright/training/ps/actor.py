@@ -159,9 +159,9 @@ class PsActor(Replica):
         assert self._migration is not None
         return self._migration.finish()
 
-    def settle(self) -> None:
+    def free_moved_rows(self) -> None:
         """Free the rows that other servers hold after a change of the routing."""
-        self._running.settle()
+        self._running.drop_previous()
         if self._migration is not None:
             self._migration.remove_moved_rows()
         for peer in self._peers.values():
@@ -173,13 +173,13 @@ class PsActor(Replica):
         assert self._setup is not None
         self._running.roll_back(routing.version)
         self._migration = Migration(self._running, self._setup.number, routing, {})
-        self.settle()
+        self.free_moved_rows()
 
-    def begin(self, version: int) -> None:
+    def start_version(self, version: int) -> None:
         """Begin a new version of the routing with the current weights."""
-        self._running.begin(version)
+        self._running.start_version(version)
 
-    def begin_with(self, version: int, dense: slice, weights: Floats) -> None:
+    def start_with_dense(self, version: int, dense: slice, weights: Floats) -> None:
         """Begin a version with dense weights alone: the former rows and all applied updates are lost."""
         ps = self._running
         _, _, state = ps.dense.like(dense.start, dense.stop).part(dense.start, dense.stop)

@@ -149,7 +149,7 @@ class Migration:
         if self._stays:
             self._ps.arrived(self._target.version, self._id)
         else:
-            self._ps.begin(self._target.version)
+            self._ps.start_version(self._target.version)
         self.stats.frozen_s = time.perf_counter() - start
         return self.stats
 

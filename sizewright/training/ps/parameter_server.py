@@ -237,7 +237,7 @@ class ParameterServer:
             self._frozen = True
             self.sync.break_off()
 
-    def settle(self) -> None:
+    def drop_previous(self) -> None:
         """Give up the previous state, because the change has succeeded everywhere."""
         with self._lock:
             self._previous = None
@@ -256,9 +256,9 @@ class ParameterServer:
                 current.repeated = self.applied.repeated
                 self.applied = applied.updated(current)
             self._previous = self._next = None
-            self._begin(version)
+            self._start_version(version)
 
-    def begin(self, version: int) -> None:
+    def start_version(self, version: int) -> None:
         """Begin a version at once with the current dense weights.
 
         This is for a change that was cancelled, and for a server that leaves: its rows are elsewhere, and all requests
@@ -266,7 +266,7 @@ class ParameterServer:
         """
         with self._lock:
             self._next = None
-            self._begin(version)
+            self._start_version(version)
 
     @contextmanager
     def _expected(self, version: int) -> Iterator[_NextVersion]:
@@ -288,9 +288,9 @@ class ParameterServer:
         self.dense = new.dense
         self.applied = new.applied
         self._next = None
-        self._begin(new.version)
+        self._start_version(new.version)
 
-    def _begin(self, version: int) -> None:
+    def _start_version(self, version: int) -> None:
         self.version = version
         self._access_counts.clear()
         self._frozen = False

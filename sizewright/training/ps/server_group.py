@@ -19,7 +19,7 @@ from sizewright.training.ray.actor_pool import ActorPool, ReplicaHandle
 from sizewright.training.replicas.membership import Membership
 from sizewright.training.transport.exchange import NO_FLOATS
 
-Restore = Callable[[ReplicaHandle, Parts, slice, int], None]
+FillServer = Callable[[ReplicaHandle, Parts, slice, int], None]
 """Sends a server the snapshot of its parts and its dense slice, after which a version begins."""
 # With fewer look-ups, the loads that are known already are better estimates.
 _MIN_LOOKUPS = 2 * PARTITIONS
@@ -44,8 +44,8 @@ class ServerGroup:
         self._versions = 0
         self._loads: Loads | None = None  # the loads that the routing balances; None: the number of partitions
 
-    def open(self, dense: Floats, restore: Restore | None) -> None:
-        """Prepare the servers with the first dense weights, or with what `restore` sends them."""
+    def open(self, dense: Floats, fill_server: FillServer | None) -> None:
+        """Prepare the servers with the first dense weights, or with what `fill_server` sends them."""
         servers = self._membership.servers
         self._versions += 1
         routing = Routing.even(tuple(Server(m.index + 1, ("", 0)) for m in servers), dense.size, self._versions)
@@ -54,25 +54,27 @@ class ServerGroup:
             part = routing.dense_of(member.index + 1)
             setup = self._setup(member, len(servers), routing)
             setup = setup._replace(dense_start=part.start, dense=dense[part], fill=self.scale if self.fill else None)
-            if restore is None:
+            if fill_server is None:
                 setup = setup._replace(version=routing.version, parts=routing.parts_of(member.index + 1))
             setups.append(setup)
         self._listen(servers, setups)
         self._loads = None
         self.routing = routing._replace(servers=tuple(member.server for member in servers))
-        for member in servers if restore else ():
-            assert restore is not None
-            self._restore(member, routing, set(), restore)
+        for member in servers if fill_server else ():
+            assert fill_server is not None
+            self._fill(member, routing, set(), fill_server)
 
-    def restore(self, dead: Sequence[ReplicaHandle], new: Sequence[ReplicaHandle], restore: Restore) -> None:
-        """Put new servers in the places of dead ones, with the rows that `restore` sends them."""
+    def replace_dead(
+        self, dead: Sequence[ReplicaHandle], new: Sequence[ReplicaHandle], fill_server: FillServer
+    ) -> None:
+        """Put new servers in the places of dead ones, with the rows that `fill_server` sends them."""
         assert self.routing is not None
         servers = in_place(self._membership.servers, dead, new)
         self._listen(new, [self._setup(member, len(servers), self.routing) for member in new])
         routing = self._next(self.routing._replace(servers=tuple(member.server for member in servers)))
-        self._pool.get([m.actor.begin.remote(routing.version) for m in servers if m not in new])
+        self._pool.get([m.actor.start_version.remote(routing.version) for m in servers if m not in new])
         for member in new:
-            self._restore(member, routing, self._membership.joined(), restore)
+            self._fill(member, routing, self._membership.joined(), fill_server)
         self.announce(routing, [member.index + 1 for member in dead])
         self._membership.servers, self.routing = servers, routing
 
@@ -108,7 +110,7 @@ class ServerGroup:
             self._membership.servers = servers
             self.routing = target
             self._loads = loads
-            for ref in [m.actor.settle.remote() for m in servers]:
+            for ref in [m.actor.free_moved_rows.remote() for m in servers]:
                 with contextlib.suppress(SizewrightError):  # recovery replaces a server that has just died
                     self._pool.get([ref])
 
@@ -118,10 +120,10 @@ class ServerGroup:
             with contextlib.suppress(SizewrightError):  # recovery replaces a worker that has died
                 self._pool.get([worker.actor.announce.remote(routing, gone)])
 
-    def _restore(self, member: ReplicaHandle, routing: Routing, workers: set[int], restore: Restore) -> None:
+    def _fill(self, member: ReplicaHandle, routing: Routing, workers: set[int], fill_server: FillServer) -> None:
         dense, parts = routing.dense_of(member.index + 1), routing.parts_of(member.index + 1)
         self._pool.get([member.actor.expect.remote(routing.version, {SNAPSHOT_STORE}, dense, parts, workers)])
-        restore(member, parts, dense, routing.version)
+        fill_server(member, parts, dense, routing.version)
 
     def _next(self, routing: Routing) -> Routing:
         self._versions += 1

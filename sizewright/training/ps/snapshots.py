@@ -100,7 +100,7 @@ class Snapshots:
         """Send the changed rows to the store. Raise SizewrightError if a server or the store has died."""
         with self.lock, self._replica_group.servers.handover:
             self._restart_dead_store()
-            self._account.settle()  # so that a run that resumes this snapshot does not count these losses again
+            self._account.count_losses()  # so that a run that resumes this snapshot does not count these losses again
             servers, routing = self._replica_group.membership.servers, self._replica_group.routing
             taken = [m.actor.snapshot.remote(self._address, routing, polite=polite) for m in servers]
             self._replica_group.pool.get_all(taken, lambda: [m.actor.copied_bytes.remote() for m in servers])
@@ -139,8 +139,8 @@ class Snapshots:
                 self._restart_dead_store()
             self._replica_group.pool.get([self._store.refuse.remote([member.index + 1 for member in servers])])
 
-    def restore(self, member: ReplicaHandle, parts: Parts, dense: slice, version: int) -> None:
-        """Send a server its parts and its dense slice; see `server_group.Restore`."""
+    def fill_from_snapshot(self, member: ReplicaHandle, parts: Parts, dense: slice, version: int) -> None:
+        """Send a server its parts and its dense slice; see `server_group.FillServer`."""
         pool = self._replica_group.pool
         if self._store is not None:
             with self.lock:
@@ -149,7 +149,7 @@ class Snapshots:
             pool.get_all([restored], lambda: [self._store.copied_bytes.remote()])
             return
         weights = self._from_a_worker()
-        pool.get([member.actor.begin_with.remote(version, dense, weights[dense])])
+        pool.get([member.actor.start_with_dense.remote(version, dense, weights[dense])])
 
     def stop(self) -> None:
         """Take no further snapshots, and end the store."""

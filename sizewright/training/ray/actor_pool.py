@@ -95,7 +95,7 @@ class ActorPool:
         """Update the list of the cluster's machines."""
         for gone in self._nodes.find():
             for role, idle in self.reserve.items():
-                self.release([member for member in idle if member.node == gone])
+                self.free_slots([member for member in idle if member.node == gone])
                 self.reserve[role] = [member for member in idle if member.node != gone]
 
     @property
@@ -137,11 +137,11 @@ class ActorPool:
         """End replicas and remove their control groups."""
         self._nodes.ask("lift", _by_node(members))
         self._end(members)
-        self.release(members)
+        self.free_slots(members)
         self._nodes.ask("remove", _by_node(members))
         self._members = [member for member in self._members if member not in members]
 
-    def release(self, members: Iterable[ReplicaHandle]) -> None:
+    def free_slots(self, members: Iterable[ReplicaHandle]) -> None:
         """Free the cluster resources of replicas that end or have ended."""
         self._placement.give_back([member.slot for member in members if member.slot])
 

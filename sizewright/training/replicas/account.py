@@ -47,15 +47,15 @@ class Account:
         """The number of samples that a server applied twice."""
         return self._earlier + sum(self._repeated.values())
 
-    def settle(self) -> Mapping[str, int]:
+    def count_losses(self) -> Mapping[str, int]:
         """Count the updates lost since the last call, and return them by server.
 
         Raise SizewrightError if a server has died.
         """
         replica_group = self._replica_group
         lost = {}
-        with replica_group.leases.lock:  # first, so that every server has applied or lost what is trained by now
-            trained = replica_group.leases.book.applied_ranges()
+        with replica_group.lease_server.lock:  # first, so that every server has applied or lost what is trained by now
+            trained = replica_group.lease_server.leases.trained_valid_ranges()
         servers = list(replica_group.membership.servers)
         accounts = replica_group.pool.get([server.actor.applied.remote() for server in servers])
         for server, (groups, repeated) in zip(servers, accounts, strict=True):

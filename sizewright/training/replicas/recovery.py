@@ -88,14 +88,14 @@ class Recovery:
         try:
             if dead := self._dead():
                 self._recover(dead)
-            self._replica_group.workers.release_pending()
+            self._replica_group.workers.remove_pending()
             self._replica_group.rejoin()
         except SizewrightError as error:
             self._try_again(error)
 
     def _try_again(self, error: SizewrightError) -> None:
         """Leave the error to the next attempt, since another replica may have died; give up after too many."""
-        trained = self._replica_group.leases.book.trained
+        trained = self._replica_group.lease_server.leases.trained
         self._failures_in_a_row = self._failures_in_a_row + 1 if trained == self._trained_at_failure else 0
         self._trained_at_failure = trained
         limit = _MAX_ENGINE_ERRORS_IN_A_ROW if isinstance(error, EngineError) else _MAX_FAILURES_IN_A_ROW
@@ -139,7 +139,7 @@ class Recovery:
         servers = [member for member in dead if member.role == "ps"]
         workers = [member for member in dead if member.role == "worker"]
         causes = {member: self._replica_group.pool.cause(member) for member in dead}
-        self._replica_group.pool.release(dead)  # their successors may need the room
+        self._replica_group.pool.free_slots(dead)  # their successors may need the room
         if servers:
             sizes = [self._replacement_size(member, causes[member]) for member in servers]
             with self._snapshots.lock:
@@ -147,8 +147,10 @@ class Recovery:
                 lost: Mapping[str, int] = {}
                 new_servers: Sequence[ReplicaHandle] = ()
                 try:
-                    new_servers = self._replica_group.restore(servers, sizes, self._snapshots.restore)
-                    lost = self._account.settle()
+                    new_servers = self._replica_group.replace_dead_servers(
+                        servers, sizes, self._snapshots.fill_from_snapshot
+                    )
+                    lost = self._account.count_losses()
                 finally:  # even if another server, or a new one, has died meanwhile: the loss is counted later then
                     names = [new.name for new in new_servers] or [""] * len(servers)
                     failures = [
@@ -158,7 +160,7 @@ class Recovery:
                     ]
                     self._note(failures, at_s, start)
         if workers:
-            self._replica_group.put_in_place(workers)
+            self._replica_group.replace_dead_workers(workers)
             self._note([self._worker_failure(member, causes[member]) for member in workers], at_s, start)
 
     def _note(self, failures: Sequence[Failure], at_s: float, start: float) -> None:

@@ -15,7 +15,7 @@ from sizewright.training.leases.lease_server import LeaseServer
 from sizewright.training.program import Program
 from sizewright.training.ps.optimizers import Floats
 from sizewright.training.ps.routing import Routing
-from sizewright.training.ps.server_group import Restore, ServerGroup, in_place
+from sizewright.training.ps.server_group import FillServer, ServerGroup, in_place
 from sizewright.training.ray.actor_pool import ActorPool, ReplicaHandle
 from sizewright.training.replicas.matching import match
 from sizewright.training.replicas.membership import Membership
@@ -30,15 +30,15 @@ class ReplicaGroup:
     """The servers and workers of one session. If a change fails, the previous replicas continue to train."""
 
     def __init__(
-        self, job: Job, program: Program, pool: ActorPool, leases: LeaseServer, token: bytes, transport: Transport
+        self, job: Job, program: Program, pool: ActorPool, lease_server: LeaseServer, token: bytes, transport: Transport
     ) -> None:
         self.job = job
         self.program = program
         self.pool = pool
-        self.leases = leases
+        self.lease_server = lease_server
         self.membership = Membership()
         self.servers = ServerGroup(job, program, pool, self.membership, token)
-        self.workers = WorkerGroup(program, pool, self.membership, leases, token, transport)
+        self.workers = WorkerGroup(program, pool, self.membership, lease_server, token, transport)
         self.paused = False
         self.first_dense: Floats = np.empty(0, np.float32)
 
@@ -52,7 +52,7 @@ class ReplicaGroup:
         """The current allocation."""
         return self.membership.allocation(self.job.training.batch_size)
 
-    def launch(self, allocation: Allocation, scale: float, restore: Restore | None = None) -> None:
+    def launch(self, allocation: Allocation, scale: float, fill_server: FillServer | None = None) -> None:
         """Start training from scratch at an allocation, with tables of `scale` times their rows."""
         self.halt()
         self._begin_at(allocation)
@@ -60,7 +60,7 @@ class ReplicaGroup:
         self._gather("ps", allocation)
         self._gather("worker", allocation)
         self.first_dense = self._load(self.membership.members)
-        self.servers.open(self.first_dense, restore)
+        self.servers.open(self.first_dense, fill_server)
         self._join(self.membership.workers)
         self.membership.hold(self.pool, self.membership.servers)
 
@@ -91,7 +91,7 @@ class ReplicaGroup:
     def regather(self, allocation: Allocation) -> None:
         """Continue after `pause` with the same servers and the workers of another allocation."""
         self._begin_at(allocation)
-        self.workers.release(self.membership.workers)
+        self.workers.remove(self.membership.workers)
         self._gather("worker", allocation)
         self._load(self.membership.workers)
         self._join(self.membership.workers)
@@ -105,7 +105,7 @@ class ReplicaGroup:
             if fault := next((fault for fault in faults if fault), None):
                 raise self.pool.died(fault)
             done = [m.steps for m in self.pool.get([w.actor.observe.remote() for w in self.membership.workers])]
-            if min(done) >= steps or self.leases.finished.is_set():
+            if min(done) >= steps or self.lease_server.finished.is_set():
                 return
             if time.monotonic() > deadline:
                 raise TrialTimeoutError(
@@ -137,23 +137,23 @@ class ReplicaGroup:
             raise EngineError("The job has one PS, which serves all look-ups.", "Scale it to two PS or more first.")
         self.servers.rebalance()
 
-    def restore(
-        self, dead: Sequence[ReplicaHandle], sizes: Sequence[Resources], restore: Restore
+    def replace_dead_servers(
+        self, dead: Sequence[ReplicaHandle], sizes: Sequence[Resources], fill_server: FillServer
     ) -> list[ReplicaHandle]:
-        """Replace dead servers by new ones, with the rows that `restore` sends them; return the new ones."""
+        """Replace dead servers by new ones, with the rows that `fill_server` sends them; return the new ones."""
         self.pool.kill(dead)  # first, since a server that merely hangs must not go on
         new = self.pool.start("ps", sizes)
         with self._ended_unless_done(new):
             _give(new, sizes)
             self._load(new)
-            self.servers.restore(dead, new, restore)
+            self.servers.replace_dead(dead, new, fill_server)
         self.membership.hold(self.pool, new)
         return new
 
-    def put_in_place(self, dead: Sequence[ReplicaHandle]) -> None:
+    def replace_dead_workers(self, dead: Sequence[ReplicaHandle]) -> None:
         """Replace dead workers by new ones of the same sizes."""
         self.pool.kill(dead)
-        self.workers.release(dead)
+        self.workers.remove(dead)
         sizes = [member.resources for member in dead]
         new = self.pool.start("worker", sizes)
         with self._ended_unless_done(new):
@@ -178,12 +178,12 @@ class ReplicaGroup:
 
     def rejoin(self) -> None:
         """Restart workers that stopped for a change which then failed."""
-        if not self.paused and not self.leases.finished.is_set():
+        if not self.paused and not self.lease_server.finished.is_set():
             workers = self.membership.workers
             busy = self.pool.get([worker.actor.training.remote() for worker in workers])
             idle = [worker for worker, trains in zip(workers, busy, strict=True) if not trains]
-            if idle and not self.leases.finished.is_set():
-                self.workers.release(idle)  # they get new numbers
+            if idle and not self.lease_server.finished.is_set():
+                self.workers.remove(idle)  # they get new numbers
                 self._join(idle)
 
     def halt(self) -> None:
@@ -191,7 +191,7 @@ class ReplicaGroup:
         self.pool.get([worker.actor.halt.remote() for worker in self.membership.workers])
         self.pool.get([server.actor.close.remote() for server in self.membership.servers])
         for worker in self.membership.workers:
-            self.leases.release(worker.joined, [])
+            self.lease_server.release(worker.joined, [])
         self.pool.get([member.actor.set_cpu.remote(None) for member in self.membership.members])
         self.servers.routing = None
 
@@ -199,7 +199,7 @@ class ReplicaGroup:
         """End all members; the untrained samples of their workers are leased again."""
         self.pool.kill(self.membership.members)
         for worker in self.membership.workers:
-            self.leases.release(worker.joined, [])
+            self.lease_server.release(worker.joined, [])
         self.membership.servers = []
         self.membership.workers = []
         self.servers.routing = None
@@ -244,8 +244,8 @@ class ReplicaGroup:
     def _begin_at(self, allocation: Allocation) -> None:
         self.paused = False
         self.job = self.job.with_batch_size(allocation.batch_size)
-        with self.leases.lock:
-            self.leases.book.set_batch_size(allocation.batch_size)
+        with self.lease_server.lock:
+            self.lease_server.leases.set_batch_size(allocation.batch_size)
 
     def _gather(self, role: Role, allocation: Allocation) -> None:
         """Choose the members for an allocation, current ones first."""
@@ -278,7 +278,7 @@ class ReplicaGroup:
     def _leave(self, workers: Sequence[ReplicaHandle]) -> None:
         self.workers.let_go(workers)
         self.membership.workers = [worker for worker in self.membership.workers if worker not in workers]
-        self.workers.release(workers)
+        self.workers.remove(workers)
         self.retire(workers)
 
     def _set_memory(self, pairs: Sized) -> None:
@@ -295,8 +295,8 @@ class ReplicaGroup:
 
     def _set_batch_size(self, batch_size: int) -> None:
         self.job = self.job.with_batch_size(batch_size)
-        with self.leases.lock:
-            self.leases.book.set_batch_size(batch_size)
+        with self.lease_server.lock:
+            self.lease_server.leases.set_batch_size(batch_size)
         self.pool.get([worker.actor.set_batch_size.remote(batch_size) for worker in self.membership.workers])
 
     def _room(self, role: Role) -> int:
@@ -311,7 +311,7 @@ class ReplicaGroup:
         except BaseException:
             self.pool.kill(newcomers)
             with contextlib.suppress(SizewrightError):  # some may have begun to train; else once all servers are there
-                self.workers.release([member for member in newcomers if member.role == "worker"])
+                self.workers.remove([member for member in newcomers if member.role == "worker"])
             raise
 
 

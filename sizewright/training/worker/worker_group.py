@@ -29,18 +29,18 @@ class WorkerGroup:
         program: Program,
         pool: ActorPool,
         membership: Membership,
-        leases: LeaseServer,
+        lease_server: LeaseServer,
         token: bytes,
         transport: Transport,
     ) -> None:
         self._program = program
         self._pool = pool
         self._membership = membership
-        self._leases = leases
+        self._lease_server = lease_server
         self._token = token
         self._transport = transport
         self._joined = 0
-        self._to_release: list[int] = []
+        self._to_remove: list[int] = []
 
     def join(self, workers: Sequence[ReplicaHandle], job: Job, scale: float, routing: Routing) -> None:
         """Let loaded workers begin to train."""
@@ -57,7 +57,7 @@ class WorkerGroup:
                     number=worker.joined,
                     routing=routing,
                     transport=self._transport,
-                    leases=self._leases.address,
+                    leases=self._lease_server.address,
                     token=self._token,
                     cpu=worker.resources.cpu,
                     first_core=cores[worker],
@@ -81,20 +81,20 @@ class WorkerGroup:
             time.sleep(_POLL_S)
         self._pool.get([worker.actor.end.remote() for worker in workers])
 
-    def release(self, workers: Sequence[ReplicaHandle]) -> None:
+    def remove(self, workers: Sequence[ReplicaHandle]) -> None:
         """Remove workers that have left or died from all servers, and lease their untrained samples again.
 
         Which samples these are follows from the servers' accounts. Raise SizewrightError if a server has died; it must
-        be replaced first, then `release_pending` finishes the work.
+        be replaced first, then `remove_pending` finishes the work.
         """
-        self._to_release += [worker.joined for worker in workers if worker.joined]
-        self.release_pending()
+        self._to_remove += [worker.joined for worker in workers if worker.joined]
+        self.remove_pending()
 
-    def release_pending(self) -> None:
+    def remove_pending(self) -> None:
         """Release workers that could not be released while a server was dead. Raise SizewrightError if one still is."""
         servers = self._membership.servers
-        calls = [(worker, [s.actor.forget.remote(worker) for s in servers]) for worker in self._to_release]
+        calls = [(worker, [s.actor.forget.remote(worker) for s in servers]) for worker in self._to_remove]
         for worker, refs in calls:
             accounts = [group.samples for groups in self._pool.get(refs) for group in groups]
-            self._leases.release(worker, accounts)
-            self._to_release.remove(worker)
+            self._lease_server.release(worker, accounts)
+            self._to_remove.remove(worker)

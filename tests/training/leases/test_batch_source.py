@@ -213,24 +213,28 @@ def test_ended_session_raises(sessions: list[Session]) -> None:
 def test_every_sample_is_trained_once_despite_hand_backs(
     total: int, max_batch: int, pipeline: int, steps: list[int], broken: set[int], first_broken: int
 ) -> None:
-    """Against a real book; up to two batches are on their way, and handing back gives those up."""
+    """Against a real sample_leases; up to two batches are on their way, and handing back gives those up."""
     broken = broken | set(range(first_broken))
-    session, book = Session(broken), SampleLeases(total, batch_size=10, most_batches=max_batch)
+    session, sample_leases = Session(broken), SampleLeases(total, batch_size=10, most_batches=max_batch)
     trained: list[int] = []
     flying: list[LeasedBatch] = []
 
     def serve() -> None:
         for op, _, lease, start, end in session.said():
             if op == Op.trained:
-                book.report(1, lease, end, 0.0)
+                sample_leases.report(1, lease, end, 0.0)
             elif op == Op.skip:
-                book.skip(start, end)
+                sample_leases.skip(start, end)
             elif op == Op.hand_back:
-                book.hand_back(1)
+                sample_leases.hand_back(1)
             else:
-                lease_given = book.lease(1, 0.0) if op == Op.want else None
+                lease_given = sample_leases.lease(1, 0.0) if op == Op.want else None
                 state = (
-                    LeaseState.leased if lease_given else LeaseState.finished if book.finished else LeaseState.nothing
+                    LeaseState.leased
+                    if lease_given
+                    else LeaseState.finished
+                    if sample_leases.finished
+                    else LeaseState.nothing
                 )
                 session.answer(state, *(lease_given[:3] if lease_given else (0, 0, 0)))
 
@@ -257,13 +261,13 @@ def test_every_sample_is_trained_once_despite_hand_backs(
         flying.append(portion)
         if len(flying) > pipeline:
             report(flying.pop(0))
-    assert book.finished
+    assert sample_leases.finished
     assert sorted(trained) == [n for n in range(total) if n not in broken]
     session.close()
 
 
 class NearLink:
-    """The feed's end of the connection; the book answers whenever the feed waits."""
+    """The feed's end of the connection; the sample_leases answers whenever the feed waits."""
 
     def __init__(self, session: Session, serve: Callable[[], None]) -> None:
         self._link, self._serve = session.feed._link, serve

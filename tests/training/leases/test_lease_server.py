@@ -49,7 +49,7 @@ def test_workers_together_train_every_sample_once(server: LeaseServer) -> None:
     in_threads(*(lambda feed=feed: parts.append(train(feed)) for feed in feeds))
     assert sorted(sample for part in parts for sample in part) == list(range(TOTAL))
     assert server.finished.wait(10)
-    assert server.book.trained == TOTAL
+    assert server.leases.trained == TOTAL
     for feed in feeds:
         feed.close()
 
@@ -57,7 +57,7 @@ def test_workers_together_train_every_sample_once(server: LeaseServer) -> None:
 def wait_for_reports(server: LeaseServer, trained: int) -> None:
     for _ in range(2000):
         with server.lock:
-            if server.book.trained >= trained:
+            if server.leases.trained >= trained:
                 return
         threading.Event().wait(0.005)
     raise AssertionError("a report did not arrive")
@@ -76,7 +76,7 @@ def test_samples_of_a_dead_worker_are_leased_again_unless_applied(server: LeaseS
     has = SampleRanges([(0, batch.start), (batch.start, batch.until)])
     lacks = SampleRanges([(0, batch.start)])
     accounts = {"nowhere": [lacks, lacks], "somewhere": [has, lacks], "everywhere": [has, has]}[applied]
-    leased = server.book.out()[1]
+    leased = server.leases.leased()[1]
     again = server.release(1, accounts)
     assert again == leased - (10 if applied == "everywhere" else 0)
     assert server.release(1, accounts) == 0
@@ -111,7 +111,7 @@ def test_released_worker_is_ignored(server: LeaseServer) -> None:
     with pytest.raises(ConnectionError, match="no longer answers"):
         next_leases()
     feed.close()
-    assert server.book.trained == 0
+    assert server.leases.trained == 0
     assert sorted(train(feed_of(server, 2))) == list(range(TOTAL))
 
 
@@ -139,14 +139,14 @@ def test_repeated_messages_after_a_cut_count_once(server: LeaseServer) -> None:
     in_threads(*(lambda i=i: work(feeds[i], parts[i]) for i in range(3)))
     assert sum(feed.cuts for feed in feeds) > 3
     assert sorted(sample for part in parts for sample in part) == list(range(TOTAL))
-    assert server.book.trained == TOTAL
+    assert server.leases.trained == TOTAL
     for feed in feeds:
         feed.close()
 
 
 def test_run_without_remaining_samples_finishes() -> None:
-    book = SampleLeases(TOTAL, batch_size=10, trained=[(0, TOTAL)])
-    server = LeaseServer(book, TOKEN)
+    sample_leases = SampleLeases(TOTAL, batch_size=10, trained=[(0, TOTAL)])
+    server = LeaseServer(sample_leases, TOKEN)
     feed = feed_of(server, 1)
     assert feed.next() is None
     assert feed.finished
@@ -158,14 +158,14 @@ def test_run_without_remaining_samples_finishes() -> None:
 def test_leases_are_paced_by_the_injected_clock() -> None:
     """One batch a second: the lease after the first report is of as many batches as the target has seconds."""
     seconds = iter(range(100))
-    book = SampleLeases(None, batch_size=10, target_s=5.0)
-    server = LeaseServer(book, TOKEN, clock=lambda: float(next(seconds)))
+    sample_leases = SampleLeases(None, batch_size=10, target_s=5.0)
+    server = LeaseServer(sample_leases, TOKEN, clock=lambda: float(next(seconds)))
     feed = feed_of(server, 1)
     for _ in range(1, 30):
         portion = feed.next()
         assert portion is not None
         feed.trained(portion)
     with server.lock:
-        assert max(out.end - out.start for out in book._out.values()) > 10
+        assert max(open_lease.end - open_lease.start for open_lease in sample_leases._open_leases.values()) > 10
     feed.close()
     server.close()

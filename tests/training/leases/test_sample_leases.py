@@ -16,12 +16,12 @@ HeldLeases = dict[int, dict[int, Lease]]  # by worker and lease id
 class SimulatedWorkers:
     """Simulated workers with their leases, and the number of times that each sample was trained and reported."""
 
-    def __init__(self, book: SampleLeases) -> None:
-        self.book, self.now, self.counts = book, 0.0, Counter[int]()
+    def __init__(self, sample_leases: SampleLeases) -> None:
+        self.sample_leases, self.now, self.counts = sample_leases, 0.0, Counter[int]()
         self.held: HeldLeases = {}
 
     def lease(self, worker: int) -> None:
-        lease = self.book.lease(worker, self.now)
+        lease = self.sample_leases.lease(worker, self.now)
         if lease is not None:
             assert lease.start < lease.end
             self.held.setdefault(worker, {})[lease.id] = lease
@@ -32,7 +32,7 @@ class SimulatedWorkers:
         for id, lease in list(self.held.get(worker, {}).items())[:1]:
             until = lease.start + max(1, round(share * (lease.end - lease.start)))
             self.counts.update(range(lease.start, until))
-            self.book.report(worker, id, until, self.now)
+            self.sample_leases.report(worker, id, until, self.now)
             self.held[worker][id] = lease._replace(start=until)
             if until == lease.end:
                 del self.held[worker][id]
@@ -42,21 +42,23 @@ class SimulatedWorkers:
         remaining = sum(lease.end - lease.start for lease in held.values())
         if died:
             applied = SampleRanges((k, k + 1) for k in self.counts)
-            assert self.book.release(worker, [applied, applied]) == remaining
+            assert self.sample_leases.release(worker, [applied, applied]) == remaining
         else:
-            self.book.hand_back(worker)
-        before = self.book.trained_ranges()
+            self.sample_leases.hand_back(worker)
+        before = self.sample_leases.trained_ranges()
         for lease in held.values():  # too late
-            self.book.report(worker, lease.id, lease.end, self.now)
-        assert self.book.trained_ranges() == before
+            self.sample_leases.report(worker, lease.id, lease.end, self.now)
+        assert self.sample_leases.trained_ranges() == before
 
     def check(self, total: int) -> None:
-        assert self.book.trained == len(self.counts) == sum(self.counts.values())
-        assert [k for start, end in self.book.trained_ranges() for k in range(start, end)] == sorted(self.counts)
-        assert self.book.remaining() == total - len(self.counts)
+        assert self.sample_leases.trained == len(self.counts) == sum(self.counts.values())
+        assert [k for start, end in self.sample_leases.trained_ranges() for k in range(start, end)] == sorted(
+            self.counts
+        )
+        assert self.sample_leases.remaining() == total - len(self.counts)
         out = {worker: sum(x.end - x.start for x in held.values()) for worker, held in self.held.items() if held}
-        assert self.book.out() == out
-        assert self.book.finished == (len(self.counts) == total)
+        assert self.sample_leases.leased() == out
+        assert self.sample_leases.finished == (len(self.counts) == total)
 
 
 STEPS = st.lists(
@@ -80,24 +82,24 @@ def test_every_sample_is_trained_once(
         elif action == "train":
             floor.train(worker, share)
         elif action == "size":
-            floor.book.set_batch_size(1 + int(49 * share))
+            floor.sample_leases.set_batch_size(1 + int(49 * share))
         else:
             floor.leave(worker, action == "die")
         floor.check(total)
     for _ in range(2000):
-        if floor.book.finished:
+        if floor.sample_leases.finished:
             break
         for worker in range(5):
             floor.lease(worker)
             floor.train(worker, 1.0)
     floor.check(total)
-    assert floor.book.finished
-    assert list(floor.book.trained_ranges()) == [(0, total)]
-    assert floor.book.lease(0, floor.now) is None
+    assert floor.sample_leases.finished
+    assert list(floor.sample_leases.trained_ranges()) == [(0, total)]
+    assert floor.sample_leases.lease(0, floor.now) is None
 
 
 def race(
-    book: SampleLeases, rates: dict[int, float], until_s: float = float("inf")
+    sample_leases: SampleLeases, rates: dict[int, float], until_s: float = float("inf")
 ) -> dict[int, list[tuple[float, int]]]:
     """Workers that train at given samples/s, two leases at a time: when each lease ended, and its size, by worker."""
     done: dict[int, list[tuple[float, int]]] = {worker: [] for worker in rates}
@@ -110,9 +112,9 @@ def race(
             break
         if held[worker]:
             lease = held[worker].pop(0)
-            book.report(worker, lease.id, lease.end, now)
+            sample_leases.report(worker, lease.id, lease.end, now)
             done[worker].append((now, lease.end - lease.start))
-        while (new := book.lease(worker, now)) is not None:
+        while (new := sample_leases.lease(worker, now)) is not None:
             held[worker].append(new)
         if held[worker]:
             heapq.heappush(queue, (now + (held[worker][0].end - held[worker][0].start) / rates[worker], worker))
@@ -130,12 +132,12 @@ def test_lease_duration_meets_its_target_for_fast_and_slow_workers() -> None:
 
 
 def test_slower_worker_gets_smaller_leases() -> None:
-    book, now, sizes = SampleLeases(None, batch_size=10), 0.0, []
+    sample_leases, now, sizes = SampleLeases(None, batch_size=10), 0.0, []
     for rate in [300.0] * 20 + [50.0] * 20:
-        lease = book.lease(7, now)
+        lease = sample_leases.lease(7, now)
         assert lease is not None
         now += (lease.end - lease.start) / rate
-        book.report(7, lease.id, lease.end, now)
+        sample_leases.report(7, lease.id, lease.end, now)
         sizes.append(lease.end - lease.start)
     assert sizes[19] == 600
     assert sizes[-1] == 100
@@ -143,14 +145,14 @@ def test_slower_worker_gets_smaller_leases() -> None:
 
 def test_rates_do_not_depend_on_how_often_a_worker_reports() -> None:
     def size(reports: int) -> int:
-        book, now = SampleLeases(None, batch_size=100), 0.0
+        sample_leases, now = SampleLeases(None, batch_size=100), 0.0
         for _ in range(10):
-            lease = book.lease(0, now)
+            lease = sample_leases.lease(0, now)
             assert lease is not None
             step = (lease.end - lease.start) / reports
             for k in range(1, reports + 1):
                 now += step / 1000.0
-                book.report(0, lease.id, round(lease.start + k * step), now)
+                sample_leases.report(0, lease.id, round(lease.start + k * step), now)
         return lease.end - lease.start
 
     assert size(1) == size(2) == size(50) == 2000
@@ -167,50 +169,50 @@ def test_all_workers_end_together() -> None:
 
 
 def test_lease_sizes_shrink_near_the_end() -> None:
-    book = SampleLeases(1000, batch_size=10, target_s=100, trained=[(100, 300)])
-    first = book.lease(0, 0.0)
+    sample_leases = SampleLeases(1000, batch_size=10, target_s=100, trained=[(100, 300)])
+    first = sample_leases.lease(0, 0.0)
     assert first == Lease(0, 0, 10)
-    book.report(0, first.id, 10, 1.0)  # 10 samples/s: 1000 in 100 s
-    assert book.lease(0, 1.0) == Lease(1, 10, 100)  # 790 / 2 would be more than the first range has
-    assert book.lease(0, 1.0) == Lease(2, 300, 300 + 350)
-    assert book.lease(0, 1.0) is None
-    book.hand_back(0)
-    assert book.lease(1, 1.0) == Lease(3, 10, 20)
-    assert book.lease(0, 1.0) == Lease(4, 20, 100)
-    assert book.lease(0, 1.0) == Lease(5, 300, 300 + 180)  # 700 / (2 · 2), in whole batches
+    sample_leases.report(0, first.id, 10, 1.0)  # 10 samples/s: 1000 in 100 s
+    assert sample_leases.lease(0, 1.0) == Lease(1, 10, 100)  # 790 / 2 would be more than the first range has
+    assert sample_leases.lease(0, 1.0) == Lease(2, 300, 300 + 350)
+    assert sample_leases.lease(0, 1.0) is None
+    sample_leases.hand_back(0)
+    assert sample_leases.lease(1, 1.0) == Lease(3, 10, 20)
+    assert sample_leases.lease(0, 1.0) == Lease(4, 20, 100)
+    assert sample_leases.lease(0, 1.0) == Lease(5, 300, 300 + 180)  # 700 / (2 · 2), in whole batches
 
 
 def test_returned_samples_are_leased_first() -> None:
-    book = SampleLeases(None, batch_size=100)
-    leases = [book.lease(worker, 0.0) for worker in (0, 1, 2)]
+    sample_leases = SampleLeases(None, batch_size=100)
+    leases = [sample_leases.lease(worker, 0.0) for worker in (0, 1, 2)]
     assert leases == [Lease(0, 0, 100), Lease(1, 100, 200), Lease(2, 200, 300)]
-    book.report(1, 1, 130, 1.0)
-    assert book.release(1, []) == 70
-    assert book.release(1, []) == 0
-    assert book.lease(3, 1.0) == Lease(3, 130, 200)
-    assert book.lease(3, 1.0) == Lease(4, 300, 400)
-    assert list(book.trained_ranges()) == [(100, 130)]
-    assert book.remaining() is None
-    assert not book.finished
+    sample_leases.report(1, 1, 130, 1.0)
+    assert sample_leases.release(1, []) == 70
+    assert sample_leases.release(1, []) == 0
+    assert sample_leases.lease(3, 1.0) == Lease(3, 130, 200)
+    assert sample_leases.lease(3, 1.0) == Lease(4, 300, 400)
+    assert list(sample_leases.trained_ranges()) == [(100, 130)]
+    assert sample_leases.remaining() is None
+    assert not sample_leases.finished
 
 
 def test_endless_run_uses_constant_memory() -> None:
-    book, now = SampleLeases(None, batch_size=8, most_batches=1), 0.0
+    sample_leases, now = SampleLeases(None, batch_size=8, most_batches=1), 0.0
     for round in range(20_000):
         now += 0.01
         for worker in range(3):
-            lease = book.lease(worker, now)
+            lease = sample_leases.lease(worker, now)
             assert lease is not None
             if round % 7 == worker:
-                book.report(worker, lease.id, lease.start + 3, now)
-                book.release(worker, [])
+                sample_leases.report(worker, lease.id, lease.start + 3, now)
+                sample_leases.release(worker, [])
             else:
-                book.report(worker, lease.id, lease.end, now)
-        assert len(list(book.trained_ranges())) <= 4
-    assert book.trained > 300_000
-    assert len(book._free) <= 4
-    assert len(book._paces) <= 3
-    assert not book._out
+                sample_leases.report(worker, lease.id, lease.end, now)
+        assert len(list(sample_leases.trained_ranges())) <= 4
+    assert sample_leases.trained > 300_000
+    assert len(sample_leases._free) <= 4
+    assert len(sample_leases._paces) <= 3
+    assert not sample_leases._open_leases
 
 
 def test_resumed_run_skips_trained_samples() -> None:
@@ -228,22 +230,22 @@ def test_resumed_run_skips_trained_samples() -> None:
 
 
 def test_stale_or_invalid_reports_are_ignored() -> None:
-    book = SampleLeases(None, batch_size=100)
-    book.lease(0, 0.0)
-    book.report(0, 0, 60, 1.0)
+    sample_leases = SampleLeases(None, batch_size=100)
+    sample_leases.lease(0, 0.0)
+    sample_leases.report(0, 0, 60, 1.0)
     for worker, lease, until in ((0, 0, 40), (0, 0, 60), (1, 0, 100), (0, 5, 100)):
-        book.report(worker, lease, until, 2.0)
-        assert list(book.trained_ranges()) == [(0, 60)]
+        sample_leases.report(worker, lease, until, 2.0)
+        assert list(sample_leases.trained_ranges()) == [(0, 60)]
     with pytest.raises(ValueError, match="which ends at 100"):
-        book.report(0, 0, 101, 2.0)
+        sample_leases.report(0, 0, 101, 2.0)
 
 
 def test_clock_that_does_not_advance_is_tolerated() -> None:
-    book = SampleLeases(None, batch_size=100)
-    book.lease(0, 5.0)
-    book.report(0, 0, 50, 5.0)
-    book.report(0, 0, 100, 4.0)
-    assert book.lease(0, 5.0) == Lease(1, 100, 200)
+    sample_leases = SampleLeases(None, batch_size=100)
+    sample_leases.lease(0, 5.0)
+    sample_leases.report(0, 0, 50, 5.0)
+    sample_leases.report(0, 0, 100, 4.0)
+    assert sample_leases.lease(0, 5.0) == Lease(1, 100, 200)
 
 
 @pytest.mark.parametrize(
@@ -269,21 +271,21 @@ def test_invalid_arguments_are_refused(wrong: dict[str, object]) -> None:
 
 def test_partly_applied_samples_are_leased_first_and_separately() -> None:
     """Neither a lease nor a batch of it has samples of two such pieces, however large batches have become."""
-    book = SampleLeases(1000, batch_size=64)
+    sample_leases = SampleLeases(1000, batch_size=64)
     for worker in (1, 2):
-        book.lease(worker, 0.0)
+        sample_leases.lease(worker, 0.0)
     first = [SampleRanges([(0, 64)]), SampleRanges()]
     second = [SampleRanges([(0, 64)]), SampleRanges([(64, 128)])]
-    assert book.release(1, first) == 64
-    assert book.release(2, second) == 64
-    book.set_batch_size(100)
-    book.skip(128, 130)
-    leases = [book.lease(worker, 1.0) for worker in (3, 4, 5)]
+    assert sample_leases.release(1, first) == 64
+    assert sample_leases.release(2, second) == 64
+    sample_leases.set_batch_size(100)
+    sample_leases.skip(128, 130)
+    leases = [sample_leases.lease(worker, 1.0) for worker in (3, 4, 5)]
     assert leases == [Lease(2, 0, 64, True), Lease(3, 64, 128, True), Lease(4, 128, 228)]
-    assert list(book.trained_ranges()) == []
+    assert list(sample_leases.trained_ranges()) == []
     for worker, lease in zip((3, 4, 5), leases, strict=True):
         assert lease is not None
-        book.report(worker, lease.id, lease.end, 2.0)
-    assert list(book.applied_ranges()) == [(0, 128), (130, 228)]
-    book.hand_back(3)
-    assert book.release(6, []) == 0
+        sample_leases.report(worker, lease.id, lease.end, 2.0)
+    assert list(sample_leases.trained_valid_ranges()) == [(0, 128), (130, 228)]
+    sample_leases.hand_back(3)
+    assert sample_leases.release(6, []) == 0

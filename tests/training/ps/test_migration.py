@@ -78,7 +78,7 @@ class ServerPool:
         else:
             self.routing = target
             for i in sources:
-                self.ps(i).settle()
+                self.ps(i).drop_previous()
             in_threads(*(migration.remove_moved_rows for migration in migrations))
         for peer in (peer for own in peers.values() for peer in own.values()):
             peer.close()

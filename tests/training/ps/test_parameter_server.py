@@ -100,7 +100,7 @@ def test_look_ups_are_counted_by_partition_until_the_routing_changes() -> None:
     for tag in range(1, 25):
         ps.exchange(client, request(keys=keys.tolist(), tag=tag))
     np.testing.assert_array_equal(ps.partition_lookups(), 3 * np.bincount(partition_of(keys), minlength=PARTITIONS))
-    ps.begin(2)
+    ps.start_version(2)
     assert not ps.partition_lookups().any()
 
 
@@ -298,7 +298,7 @@ def test_request_of_an_old_routing_is_refused_and_of_a_new_one_waits() -> None:
     assert (ps.counters.exchanges, ps.counters.pushes, client.slots_by_tag) == (1, 0, {})
     ahead = PendingExchange(ps, client, asked._replace(version=6))
     assert ahead.waits()
-    ps.begin(6)
+    ps.start_version(6)
     assert ahead.reply().state == DONE
     np.testing.assert_allclose(rows_of(ps, [1]) - before, 1.0, rtol=1e-5)
     assert dense_of(ps) == [-1] * 4
@@ -335,7 +335,7 @@ def test_round_interrupted_by_a_change_is_refused_completely() -> None:
     assert [each.reply().state for each in early] == [STALE] * 2
     late = PendingExchange(ps, clients[2], request(push_tag=1, grads=minus(1)))
     assert late.waits()
-    ps.begin(2)
+    ps.start_version(2)
     assert late.reply().state == STALE
     np.testing.assert_array_equal(rows_of(ps, [1]), before)
     assert ps.counters.pushes == 0
@@ -353,7 +353,7 @@ def test_immediate_routing_change_refuses_an_open_round() -> None:
     before = rows_of(ps, [1])
     early = PendingExchange(ps, clients[0], request(push_tag=1, grads=minus(1)))
     assert early.waits()
-    ps.begin(2)
+    ps.start_version(2)
     assert early.reply().state == STALE
     np.testing.assert_array_equal(rows_of(ps, [1]), before)
 
@@ -369,7 +369,7 @@ def test_push_waiting_during_a_routing_change_is_applied_once() -> None:
     ps.freeze()
     assert ahead.reply().state == STALE
     assert ahead.reply().rows.size == 0
-    ps.begin(2)
+    ps.start_version(2)
     ps.exchange(clients[0], asked._replace(version=2, flags=asked.flags | AGAIN, push_keys=np.array([1])))
     np.testing.assert_allclose(rows_of(ps, [1]) - before, 1.0, rtol=1e-5)
     assert ps.counters.pushes == 1
@@ -391,7 +391,7 @@ def test_worker_joining_during_a_change_does_not_update_frozen_rows() -> None:
         ps.forget(worker)  # so that a push of the newcomer would be a round of its own
     assert newcomer.waits()
     np.testing.assert_array_equal(ps.store.read(np.array([0])), before)
-    ps.begin(2)
+    ps.start_version(2)
     assert newcomer.reply().state == STALE
     np.testing.assert_array_equal(rows_of(ps, [1]), before)
 

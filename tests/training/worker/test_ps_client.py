@@ -109,7 +109,7 @@ class World:
             migration.finish()
             migration.remove_moved_rows()
         for source in sources:
-            self.servers[source].settle()
+            self.servers[source].drop_previous()
         self.routing = target
 
     def values(self) -> tuple[Floats, Floats, list[int]]:
