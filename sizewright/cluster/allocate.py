@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 
@@ -67,11 +68,43 @@ def allocate_capacity(
     Raises InputError if the servers that running jobs claim to be on do not exist or have no room for them.
     """
     started = time.perf_counter()
-    deadline = started + time_limit_s
     running = place_running_jobs(tables, servers, mixes=mixes)
+    search = _search(tables, running, policy, time_limit_s, started + time_limit_s)
+    best = search.best
+    notes = list(search.first.notes)
+    if waiting := sum(int(best.choice[job] == 0) for job in best.unplaced):
+        jobs = "1 job waits: its" if waiting == 1 else f"{waiting} jobs wait: their"
+        notes.append(f"{jobs} replicas do not fit on the servers")
+    if search.out_of_time or best.out_of_time:
+        notes.append(OUT_OF_TIME)
+    must_run = ~tables.problem.offered[:, 0]
+    released = {*search.last.released, *map(int, np.flatnonzero((best.choice == 0) & must_run))}
+    result = _with_bound(tables.problem, search.first, best.choice)
+    result = replace(
+        result,
+        released=tuple(sorted(released)),
+        spare=jobs_with_room(tables, result, best.placement),
+        notes=tuple(dict.fromkeys(notes)),
+        seconds=time.perf_counter() - started,
+    )
+    return result, places_of(tables, best)
+
+
+class _Search(NamedTuple):
+    """The first and the last solution of the policy, and the best layout of all its solutions."""
+
+    first: Solution
+    last: Solution
+    best: Layout
+    out_of_time: bool
+
+
+def _search(tables: JobTables, running: Placement, policy: Allocator, time_limit_s: float, deadline: float) -> _Search:
+    """Solve and place in turn, each time without the candidates that could not be placed, until all can be."""
     problem = tables.problem
     first = solution = policy(problem, time_limit_s)
-    utilities = _finite_utilities(first)
+    # Stopping a job that must run is finite, but far below everything else.
+    utilities = np.where(np.isfinite(first.utilities), first.utilities, -1e9 * (1.0 + abs(first.value)))
     best: Layout | None = None
     out_of_time = False
     for _ in range(ROUNDS):
@@ -87,27 +120,14 @@ def allocate_capacity(
         out_of_time = time.perf_counter() > deadline
         if out_of_time:
             break
-        problem = _without_candidates(problem, solution.choice, layout.unplaced)
+        # A job that has no other candidate may wait.
+        offered = problem.offered.copy()
+        offered[layout.unplaced, solution.choice[layout.unplaced]] = False
+        offered[layout.unplaced, 0] |= ~offered[layout.unplaced, 1:].any(axis=1)
+        problem = replace(problem, offered=offered)
         solution = policy(problem, max(deadline - time.perf_counter(), 0.0))
     assert best is not None
-
-    notes = list(first.notes)
-    if waiting := sum(int(best.choice[job] == 0) for job in best.unplaced):
-        jobs = "1 job waits: its" if waiting == 1 else f"{waiting} jobs wait: their"
-        notes.append(f"{jobs} replicas do not fit on the servers")
-    if out_of_time or best.out_of_time:
-        notes.append(OUT_OF_TIME)
-    must_run = ~tables.problem.offered[:, 0]
-    released = {*solution.released, *map(int, np.flatnonzero((best.choice == 0) & must_run))}
-    result = _with_bound(tables.problem, first, best.choice)
-    result = replace(
-        result,
-        released=tuple(sorted(released)),
-        spare=jobs_with_room(tables, result, best.placement),
-        notes=tuple(dict.fromkeys(notes)),
-        seconds=time.perf_counter() - started,
-    )
-    return result, places_of(tables, best)
+    return _Search(first, solution, best, out_of_time)
 
 
 def _best_layout(tables: JobTables, choice: Ints, running: Placement, utilities: Floats, deadline: float) -> Layout:
@@ -120,19 +140,6 @@ def _best_layout(tables: JobTables, choice: Ints, running: Placement, utilities:
     return max(layouts, key=lambda layout: layout.total(utilities))
 
 
-def _without_candidates(problem: Problem, choice: Ints, jobs: list[int]) -> Problem:
-    """Return the problem without the chosen candidates of these jobs; a job that has no other may wait."""
-    offered = problem.offered.copy()
-    offered[jobs, choice[jobs]] = False
-    offered[jobs, 0] |= ~offered[jobs, 1:].any(axis=1)
-    return replace(problem, offered=offered)
-
-
-def _finite_utilities(solution: Solution) -> Floats:
-    """Return utilities (J, K) in which stopping a job that must run is finite but far below everything else."""
-    return np.where(np.isfinite(solution.utilities), solution.utilities, -1e9 * (1.0 + abs(solution.value)))
-
-
 def _with_bound(problem: Problem, first: Solution, choice: Ints) -> Solution:
     """Return the solution for `choice` (J,) with the utilities, bound and prices of the solution before placement.
 
@@ -142,7 +149,8 @@ def _with_bound(problem: Problem, first: Solution, choice: Ints) -> Solution:
     offered[:, 0] |= choice == 0
     problem = replace(problem, offered=offered)
     utilities = np.where((choice == 0)[:, None] & ~np.isfinite(first.utilities), 0.0, first.utilities)
-    bound, prices = first.bound, first.prices
+    bound = first.bound
+    prices = first.prices
     if bound is not None and np.isfinite(utilities[offered]).all():
         values = np.where(offered, utilities, 0.0)
         problem = replace(problem, values=values, change_price=np.zeros(len(choice)))
