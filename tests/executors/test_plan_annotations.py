@@ -18,10 +18,10 @@ def plan(job: Job) -> Plan:
 
 
 def test_plan_is_read_back_from_annotations() -> None:
-    made = plan(Job(name="ctr"))
-    told = plan_annotations(made)
-    assert (told["sizewright/plan"], told["sizewright/asked-by"]) == ("p-1", "anna")
-    assert read_plan({"metadata": {"annotations": told}}) == made
+    launch = plan(Job(name="ctr"))
+    annotations = plan_annotations(launch)
+    assert (annotations["sizewright/plan"], annotations["sizewright/asked-by"]) == ("p-1", "anna")
+    assert read_plan({"metadata": {"annotations": annotations}}) == launch
 
 
 def test_annotations_contain_plain_settings_and_no_secret() -> None:
@@ -94,9 +94,9 @@ def test_priority_class_must_be_a_name() -> None:
 def test_manifest_with_placeholders_follows_new_sizes(name: str, tmp_path: Path) -> None:
     env = {"BS": "{batch_size}", "AT": "{index}", "MODE": "quick", "DB_PASSWORD": "abc123"}
     job = Job(name="ctr", command=Command(run=("python", "t.py", "--bs={batch_size}"), rendezvous="hosts", env=env))
-    (tmp_path / "made").write_text(get_executor(name).render(plan(job)))
+    (tmp_path / "manifest").write_text(get_executor(name).render(plan(job)))
     executor = get_executor(name)
-    read = executor.adopt(tmp_path / "made")  # type: ignore[attr-defined]
+    read = executor.adopt(tmp_path / "manifest")  # type: ignore[attr-defined]
     assert read.job.hash == job.hash
     larger = read.model_copy(update={"target": Allocation.of(3, 1, 1.0, 1.0, 256)})
     fresh = plan(job).model_copy(update={"target": larger.target})

@@ -45,8 +45,8 @@ def test_known_options_are_passed_on_and_unknown_ones_refused() -> None:
 def test_plugins_register_executors(monkeypatch: pytest.MonkeyPatch) -> None:
     register(monkeypatch, "sizewright.testing.fake_executor:FakeExecutor")
     assert executor_names() == ["dlrover", "file", "kubeflow", "kuberay", "local", "mine", "ray", "slurm", "volcano"]
-    made = get_executor("mine", samples=5)
-    assert isinstance(made, FakeExecutor)
+    executor = get_executor("mine", samples=5)
+    assert isinstance(executor, FakeExecutor)
 
 
 def test_broken_plugin_raises_input_error(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -24,14 +24,14 @@ LOWER = Allocation.of(2, 1, 1.5, 0.5, 512, 512 * MIB, 384 * MIB)
 PLAN = Plan(id="p-1", kind="launch", job=Job(name="ctr"), target=TARGET, lower=LOWER, upper=TARGET, reason="best")
 
 
-def executor(name: str, base: Path, **options: Any) -> ManifestExecutor:
-    made = get_executor(name, base=base, **options)
-    assert isinstance(made, ManifestExecutor)
-    return made
+def executor_of(name: str, base: Path, **options: Any) -> ManifestExecutor:
+    executor = get_executor(name, base=base, **options)
+    assert isinstance(executor, ManifestExecutor)
+    return executor
 
 
 def sized(name: str, base: Path, plan: Plan = PLAN, **options: Any) -> Any:
-    return yaml.safe_load(executor(name, base, **options).render(plan))
+    return yaml.safe_load(executor_of(name, base, **options).render(plan))
 
 
 def written(tmp_path: Path, text: str) -> Path:
@@ -54,26 +54,26 @@ def written(tmp_path: Path, text: str) -> Path:
 def test_public_manifest_changes_only_its_sizes(case: str, name: str, worker: str, ps: str, shared: Path) -> None:
     base = shared / "field" / case
     plan = Plan.load(shared / "field" / "_common" / "plan.yaml")
-    made = executor(name, base)
-    before, after = yaml.safe_load(base.read_text()), yaml.safe_load(made.render(plan))
-    entries = made.entries(after)
+    executor = executor_of(name, base)
+    before, after = yaml.safe_load(base.read_text()), yaml.safe_load(executor.render(plan))
+    entries = executor.entries(after)
     assert [entries[role]["replicas"] for role in (worker, ps)] == [6, 2]
-    asked = made.asks_for(plan)
-    assert (asked["worker"][0].cpu, asked["worker"][0].memory_bytes) == (1.5, 512 * MIB)
-    assert (asked["ps"][0].cpu, asked["ps"][0].memory_bytes) == (0.5, 384 * MIB)
-    assert _without_sizes(after, made, (worker, ps)) == _without_sizes(before, made, (worker, ps))
-    assert made.as_rendered(plan).target.replicas("worker") == 6  # what guard rails are held to
+    requested = executor.asks_for(plan)
+    assert (requested["worker"][0].cpu, requested["worker"][0].memory_bytes) == (1.5, 512 * MIB)
+    assert (requested["ps"][0].cpu, requested["ps"][0].memory_bytes) == (0.5, 384 * MIB)
+    assert _without_sizes(after, executor, (worker, ps)) == _without_sizes(before, executor, (worker, ps))
+    assert executor.as_rendered(plan).target.replicas("worker") == 6  # what guard rails are held to
 
 
-def _without_sizes(document: Any, made: ManifestExecutor, names: tuple[str, ...]) -> Any:
+def _without_sizes(document: Any, executor: ManifestExecutor, names: tuple[str, ...]) -> Any:
     """Return what a plan does not write."""
     document = copy.deepcopy(document)
-    for name, entry in made.entries(document).items():
+    for name, entry in executor.entries(document).items():
         if name in names:
             for key in ("replicas", "minReplicas", "maxReplicas", "minAvailable", "rayStartParams"):
                 entry.pop(key, None)
             main = next(
-                (c for c in entry["template"]["spec"]["containers"] if c.get("name") in made.containers),
+                (c for c in entry["template"]["spec"]["containers"] if c.get("name") in executor.containers),
                 entry["template"]["spec"]["containers"][0],
             )
             resources = main.get("resources") or {}
@@ -90,7 +90,7 @@ def _without_sizes(document: Any, made: ManifestExecutor, names: tuple[str, ...]
 
 def test_base_with_generate_name_is_sized(tmp_path: Path) -> None:
     text = get_executor("kubeflow").render(PLAN).replace("  name: ctr\n", "  generateName: ctr-\n")
-    assert executor("kubeflow", written(tmp_path, text)).render(PLAN) == text
+    assert executor_of("kubeflow", written(tmp_path, text)).render(PLAN) == text
     with pytest.raises(InputError, match="generateName is 'A b'"):
         sized("kubeflow", written(tmp_path, text.replace("ctr-\n", "A b-\n")))
 
@@ -118,32 +118,32 @@ spec:
 
 def test_only_group_is_taken_for_the_workers(tmp_path: Path) -> None:
     workers = PLAN.model_copy(update={"target": Allocation.of(6, 0, 1.5, 1, 512, 512 * MIB)})
-    made = executor("kuberay", written(tmp_path, RAY_JOB))
-    (group,) = yaml.safe_load(made.render(workers))["spec"]["rayClusterSpec"]["workerGroupSpecs"]
+    executor = executor_of("kuberay", written(tmp_path, RAY_JOB))
+    (group,) = yaml.safe_load(executor.render(workers))["spec"]["rayClusterSpec"]["workerGroupSpecs"]
     assert (group["groupName"], group["replicas"], group["minReplicas"]) == ("small-group", 6, 2)
     assert group["rayStartParams"] == {
         "num-cpus": "2", "num-gpus": "0", "memory": str(512 * MIB), "object-store-memory": str(128 * MIB)
     }  # fmt: skip
-    said = " ".join(made.remarks(workers))
-    assert "small-group] is taken for worker" in said
-    assert "spec.entrypoint: NUM_WORKERS says 4; workers are now 6." in said
-    assert "spec.entrypoint: --num-workers says 2; workers are now 6." in said
-    assert "spec.runtimeEnvYAML: WORLD_SIZE says 4; workers are now 6." in said
-    assert "object-store-memory was 2147483648" in said
-    assert "epochs" not in said
+    remarks = " ".join(executor.remarks(workers))
+    assert "small-group] is taken for worker" in remarks
+    assert "spec.entrypoint: NUM_WORKERS says 4; workers are now 6." in remarks
+    assert "spec.entrypoint: --num-workers says 2; workers are now 6." in remarks
+    assert "spec.runtimeEnvYAML: WORLD_SIZE says 4; workers are now 6." in remarks
+    assert "object-store-memory was 2147483648" in remarks
+    assert "epochs" not in remarks
     with pytest.raises(InputError, match=r"has no ps in .*there: small-group") as caught:
-        made.render(PLAN)
+        executor.render(PLAN)
     assert "--role ps=NAME" in caught.value.remedy
 
 
 def test_ray_parameter_that_differs_from_the_container_is_reported(tmp_path: Path) -> None:
     text = RAY_JOB.replace('num-cpus: "4"', 'num-cpus: "16"').replace("limits: {cpu: 4, memory: 8Gi}", "")
     workers = PLAN.model_copy(update={"target": Allocation.of(6, 0, 1.5, 1, 512)})
-    made = executor("kuberay", written(tmp_path, text))
-    (group,) = yaml.safe_load(made.render(workers))["spec"]["rayClusterSpec"]["workerGroupSpecs"]
+    executor = executor_of("kuberay", written(tmp_path, text))
+    (group,) = yaml.safe_load(executor.render(workers))["spec"]["rayClusterSpec"]["workerGroupSpecs"]
     assert group["rayStartParams"]["num-cpus"] == "2"
     assert group["rayStartParams"]["memory"] == "8589934592"  # how much there is is not known
-    assert any("num-cpus was 16" in remark for remark in made.remarks(workers))
+    assert any("num-cpus was 16" in remark for remark in executor.remarks(workers))
 
 
 def test_replica_of_several_hosts_is_refused(tmp_path: Path) -> None:
@@ -187,8 +187,8 @@ MAPPED = {"worker": "nodes", "ps": "servers"}
 
 
 def test_roles_are_mapped_and_the_rest_is_kept(tmp_path: Path) -> None:
-    made = executor("volcano", written(tmp_path, VOLCANO_JOB), roles=MAPPED)
-    queue, job = yaml.safe_load(made.render(PLAN))["items"]
+    executor = executor_of("volcano", written(tmp_path, VOLCANO_JOB), roles=MAPPED)
+    queue, job = yaml.safe_load(executor.render(PLAN))["items"]
     before = yaml.safe_load(VOLCANO_JOB)["items"]
     assert queue == before[0]
     scheduler, servers, nodes = job["spec"]["tasks"]
@@ -201,8 +201,8 @@ def test_roles_are_mapped_and_the_rest_is_kept(tmp_path: Path) -> None:
     assert train["resources"] == {
         "requests": {"cpu": "1500m", "memory": "512Mi", "amd.com/gpu": 8}, "limits": {"cpu": "1500m", "amd.com/gpu": 8}
     }  # fmt: skip
-    said = made.remarks(PLAN)
-    assert said == [
+    remarks = executor.remarks(PLAN)
+    assert remarks == [
         "spec.tasks[scheduler] is not in the plan and stays unchanged (1 × its current size).",
         "spec.tasks[nodes]: container train is taken for the one that trains.",
         "spec.tasks[nodes]: an init container requests 9 of cpu, more than the 5500m of the containers that run after "
@@ -243,7 +243,7 @@ def test_gang_of_a_tfjob_follows_its_sizes(tmp_path: Path) -> None:
 def test_file_with_several_jobs_sizes_the_one_with_the_plans_name(tmp_path: Path) -> None:
     text = get_executor("dlrover").render(PLAN.model_copy(update={"target": LOWER}))
     both = text.replace("name: ctr\n", "name: other\n") + "---\n" + text + "---\n"
-    documents = list(yaml.safe_load_all(executor("dlrover", written(tmp_path, both)).render(PLAN)))
+    documents = list(yaml.safe_load_all(executor_of("dlrover", written(tmp_path, both)).render(PLAN)))
     counts = [d["spec"]["replicaSpecs"]["worker"]["replicas"] for d in documents if d]
     assert counts == [2, 6]
     with pytest.raises(InputError, match=r"has 2 ElasticJobs \(other, ctr\), and none of them is named new"):
@@ -272,10 +272,12 @@ spec:
             image: i
             resources: {<<: *size}
 """
-    made = executor("kubeflow", written(tmp_path, text))
-    specs = yaml.safe_load(made.render(PLAN))["spec"]["tfReplicaSpecs"]
-    asked = {role: spec["template"]["spec"]["containers"][0]["resources"]["requests"] for role, spec in specs.items()}
-    assert asked == {
+    executor = executor_of("kubeflow", written(tmp_path, text))
+    specs = yaml.safe_load(executor.render(PLAN))["spec"]["tfReplicaSpecs"]
+    requested = {
+        role: spec["template"]["spec"]["containers"][0]["resources"]["requests"] for role, spec in specs.items()
+    }
+    assert requested == {
         "Master": {"cpu": 4, "memory": "4Gi"}, "Worker": {"cpu": "1500m", "memory": "512Mi"},
         "PS": {"cpu": "500m", "memory": "384Mi"},
     }  # fmt: skip
@@ -285,12 +287,12 @@ spec:
 @pytest.mark.parametrize("name", ["kubeflow", "volcano", "kuberay", "dlrover"])
 def test_unknown_memory_is_not_requested(name: str, tmp_path: Path) -> None:
     plan = PLAN.model_copy(update={"target": Allocation.of(2, 1, 1, 1, 512)})
-    made = executor(name, written(tmp_path, get_executor(name).render(PLAN)))
+    executor = executor_of(name, written(tmp_path, get_executor(name).render(PLAN)))
     assert [group.memory_bytes for _, group in plan.target.groups] == [0, 0]
-    assert [groups[0].memory_bytes for groups in made.asks_for(plan).values()] == [512 * MIB, 384 * MIB]
-    assert sum("plan has no memory" in remark for remark in made.remarks(plan)) == 2
+    assert [groups[0].memory_bytes for groups in executor.asks_for(plan).values()] == [512 * MIB, 384 * MIB]
+    assert sum("plan has no memory" in remark for remark in executor.remarks(plan)) == 2
     text = get_executor(name).render(plan)
-    for entry in made.entries(yaml.safe_load(text)).values():
+    for entry in executor.entries(yaml.safe_load(text)).values():
         resources = entry["template"]["spec"]["containers"][0]["resources"]
         assert resources == {"requests": {"cpu": "1"}, "limits": {"cpu": "1"}}
 
@@ -304,20 +306,20 @@ def test_gpus_are_requested_and_read_back(name: str, kind: str, resource: str, t
     gpu = Gpu(kind=kind, count=2)
     worker = Group(replicas=3, cpu=4, memory_bytes=GIB, gpu=gpu)
     plan = PLAN.model_copy(update={"target": TARGET.model_copy(update={"worker": (worker,)})})
-    made = get_executor(name)
-    assert isinstance(made, ManifestExecutor)
-    text = made.render(plan)
-    entry = made.entries(yaml.safe_load(text))[made.roles["worker"]]
+    executor = get_executor(name)
+    assert isinstance(executor, ManifestExecutor)
+    text = executor.render(plan)
+    entry = executor.entries(yaml.safe_load(text))[executor.roles["worker"]]
     resources = entry["template"]["spec"]["containers"][0]["resources"]
     assert [resources[part][resource] for part in ("requests", "limits")] == [2, 2]
-    assert made.parse(text) == plan
-    base = executor(name, written(tmp_path, get_executor(name).render(PLAN)))
+    assert executor.parse(text) == plan
+    base = executor_of(name, written(tmp_path, get_executor(name).render(PLAN)))
     assert base.asks_for(plan)["worker"][0].gpu == Gpu(count=2)
 
 
 def test_unknown_role_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="'server' is not a role of a Job") as caught:
-        executor("volcano", tmp_path, roles={"server": "x"})
+        executor_of("volcano", tmp_path, roles={"server": "x"})
     assert "worker, ps" in caught.value.remedy or "chief, worker" in caught.value.remedy
     base = written(tmp_path, VOLCANO_JOB)
     with pytest.raises(InputError, match="has no worker in") as caught:
@@ -331,7 +333,7 @@ def test_line_breaks_and_layout_of_a_base_are_kept(tmp_path: Path) -> None:
     text = get_executor("volcano").render(PLAN.model_copy(update={"target": LOWER}))
     base = tmp_path / "base.yaml"
     base.write_bytes(text.replace("\n", "\r\n").encode())
-    got = executor("volcano", base).render(PLAN)
+    got = executor_of("volcano", base).render(PLAN)
     assert got.count("\r\n") == got.count("\n")
     odd = """\
 apiVersion:   batch.volcano.sh/v1alpha1
@@ -351,7 +353,7 @@ spec:
       - name: ps
         template: {spec:   {containers: [ {name: main, image: i} ]}}
 """
-    got = executor("volcano", written(tmp_path, odd)).render(PLAN)
+    got = executor_of("volcano", written(tmp_path, odd)).render(PLAN)
     assert [line for line in odd.split("\n") if line not in got.split("\n")] == [
         "  minAvailable:   3", "        replicas:   1",
         "        template: {spec:   {containers: [ {name: main, image: i} ]}}",
@@ -381,22 +383,22 @@ _AMOUNTS = st.fixed_dictionaries(
 
 @st.composite
 def _bases(draw: st.DrawFn, name: str) -> tuple[Any, dict[str, str]]:
-    made = get_executor(name)
-    assert isinstance(made, ManifestExecutor)
-    mapped = {"worker": "learner", "ps": "store"} if made.named_by and draw(st.booleans()) else {}
-    words = {role: mapped.get(role, made.roles[role]) for role in ("worker", "ps")}
-    if not made.named_by and draw(st.booleans()):
+    executor = get_executor(name)
+    assert isinstance(executor, ManifestExecutor)
+    mapped = {"worker": "learner", "ps": "store"} if executor.named_by and draw(st.booleans()) else {}
+    words = {role: mapped.get(role, executor.roles[role]) for role in ("worker", "ps")}
+    if not executor.named_by and draw(st.booleans()):
         words = {role: word.swapcase() for role, word in words.items()}
-    document = yaml.safe_load(made.render(PLAN))
+    document = yaml.safe_load(executor.render(PLAN))
     document["metadata"] = {draw(st.sampled_from(["name", "generateName"])): "ours"}
     document["spec"] |= {"someSetting": {"replicas": 4, "cpu": 8}}
     at = document["spec"]
-    *path, last = made.roles_path.split(".")[1:]
+    *path, last = executor.roles_path.split(".")[1:]
     for step in path:
         at = at[step]
-    entries = made.entries(document)
+    entries = executor.entries(document)
     specs: dict[str, Any] = {}
-    for role, role_name in (("worker", made.roles["worker"]), ("ps", made.roles["ps"])):
+    for role, role_name in (("worker", executor.roles["worker"]), ("ps", executor.roles["ps"])):
         entry = copy.deepcopy(entries[role_name])
         for key in ("replicas", "minAvailable", "minReplicas", "maxReplicas"):
             if key in entry and draw(st.booleans()):
@@ -414,12 +416,12 @@ def _bases(draw: st.DrawFn, name: str) -> tuple[Any, dict[str, str]]:
             pod["initContainers"] = [copy.deepcopy(_SIDE)]
         if draw(st.booleans()):
             pod["containers"].append(copy.deepcopy(_SIDE))
-        specs[words[role]] = entry | ({made.named_by: words[role]} if made.named_by else {})
+        specs[words[role]] = entry | ({executor.named_by: words[role]} if executor.named_by else {})
     if draw(st.booleans()):
         other = "Evaluator" if name == "kubeflow" else "evaluator"
         pod = {"spec": {"containers": [{"name": "tensorflow", "image": "i"}]}}
-        specs[other] = {"replicas": 1, "template": pod} | ({made.named_by: other} if made.named_by else {})
-    at[last] = list(specs.values()) if made.named_by else specs
+        specs[other] = {"replicas": 1, "template": pod} | ({executor.named_by: other} if executor.named_by else {})
+    at[last] = list(specs.values()) if executor.named_by else specs
     return document, mapped
 
 
@@ -445,24 +447,24 @@ def _keep(name: str, base: Path, cases: int) -> None:
             more = target.worker[0].model_copy(update={"gpu": Gpu(count=3)})
             target = target.model_copy(update={"worker": (more,)})
         plan = PLAN.model_copy(update={"target": target})
-        made = executor(name, base, **({"roles": mapped} if mapped else {}))
+        executor = executor_of(name, base, **({"roles": mapped} if mapped else {}))
         try:
-            text = made.render(plan)
+            text = executor.render(plan)
         except InputError as error:
             assume("above the limit" not in error.message)  # what stays contradicts itself
             raise
         after = yaml.safe_load(text)
-        words = made.role_names(after)
+        words = executor.role_names(after)
         names = (words["worker"], words["ps"])
         gone = _without_gpus if gpu else _same
-        assert gone(_without_sizes(after, made, names)) == gone(_without_sizes(document, made, names))
+        assert gone(_without_sizes(after, executor, names)) == gone(_without_sizes(document, executor, names))
         for role in ("worker", "ps"):
-            read, group = made.asks_for(plan)[role][0], getattr(target, role)[0]
+            read, group = executor.asks_for(plan)[role][0], getattr(target, role)[0]
             assert (read.replicas, read.cpu) == (group.replicas, group.cpu)
             assert not memory or read.memory_bytes == memory
             assert not group.gpu or read.gpu == group.gpu
         base.write_text(text, encoding="utf-8")
-        assert executor(name, base, **({"roles": mapped} if mapped else {})).render(plan) == text
+        assert executor_of(name, base, **({"roles": mapped} if mapped else {})).render(plan) == text
 
     kept()
 
@@ -505,8 +507,8 @@ def test_broken_base_raises_one_sentence(name: str, tmp_path: Path) -> None:
         inside[key] = odd[i % len(odd)]
         base.write_text(yaml.dump(document, Dumper=getattr(yaml, "CSafeDumper", yaml.SafeDumper)))
         with suppress(InputError):
-            executor(name, base).remarks(PLAN)
-            executor(name, base).as_rendered(PLAN)
+            executor_of(name, base).remarks(PLAN)
+            executor_of(name, base).as_rendered(PLAN)
 
 
 _TFJOB = """\
@@ -538,7 +540,7 @@ def test_comments_around_documents_are_kept(tmp_path: Path, directive: str, line
     path = tmp_path / "base.yaml"
     text = (_TFJOB % directive).replace("\n", line_break)
     path.write_bytes(text.encode())
-    rendered = executor("kubeflow", path).render(PLAN)
+    rendered = executor_of("kubeflow", path).render(PLAN)
     changed = [(a, b) for a, b in zip(text.split("\n"), rendered.split("\n"), strict=True) if a != b]
     assert [before.split(":")[0].strip() for before, _ in changed] == ["Worker", "PS"]
 
@@ -548,7 +550,7 @@ def test_manifest_in_json_stays_json(tmp_path: Path, indent: Any) -> None:
     document = yaml.safe_load(get_executor("kubeflow").render(PLAN))
     document["spec"]["tfReplicaSpecs"]["Worker"]["replicas"] = 3
     text = json.dumps(document, indent=indent) + "\n"
-    rendered = executor("kubeflow", written(tmp_path, text)).render(PLAN)
+    rendered = executor_of("kubeflow", written(tmp_path, text)).render(PLAN)
     assert rendered == text.replace('"replicas": 3', '"replicas": 6')
     assert json.loads(rendered)["spec"]["tfReplicaSpecs"]["Worker"]["replicas"] == 6
 
@@ -558,20 +560,20 @@ def test_template_of_a_manifest_is_named(tmp_path: Path) -> None:
     for template in ("replicas: {{ .Values.workers }}", "{{- if .Values.x }}\n"):
         base = written(tmp_path, text.replace("replicas: 2", template))
         with pytest.raises(InputError, match="is a template of Helm or Jinja") as caught:
-            executor("kubeflow", base).render(PLAN)
+            executor_of("kubeflow", base).render(PLAN)
         assert "helm template" in caught.value.remedy
     base = written(tmp_path, text.replace("image: i", 'image: "{{ image }}"'))
     with pytest.raises(InputError, match=r"holds \{\{ image }}"):
-        executor("kubeflow", base).render(PLAN)
+        executor_of("kubeflow", base).render(PLAN)
 
 
 def test_manifest_in_another_encoding_is_read_or_refused(tmp_path: Path) -> None:
     base = tmp_path / "base.yaml"
     base.write_bytes((_TFJOB % "# é\n").encode("utf-16"))
-    assert "# é" in executor("kubeflow", base).render(PLAN)
+    assert "# é" in executor_of("kubeflow", base).render(PLAN)
     base.write_bytes((_TFJOB % "# é\n").encode("latin-1"))
     with pytest.raises(InputError, match="is not UTF-8: byte 0xe9 at line 3"):
-        executor("kubeflow", base).render(PLAN)
+        executor_of("kubeflow", base).render(PLAN)
 
 
 _POD = "{spec: {containers: [%s]}}"
@@ -601,11 +603,11 @@ def test_sidecar_that_comes_first_keeps_its_size(
     tmp_path: Path, worker: tuple[str, ...], ps: tuple[str, ...], trains: str
 ) -> None:
     base = written(tmp_path, _TASKS % (_POD % ", ".join(worker), _POD % ", ".join(ps)))
-    made = executor("volcano", base)
-    containers = yaml.safe_load(made.render(PLAN))["spec"]["tasks"][0]["template"]["spec"]["containers"]
+    executor = executor_of("volcano", base)
+    containers = yaml.safe_load(executor.render(PLAN))["spec"]["tasks"][0]["template"]["spec"]["containers"]
     assert [each["name"] for each in containers if "resources" in each] == [trains]
-    said = f"container {trains} is taken for the one that trains"
-    assert (said in " ".join(made.remarks(PLAN))) == (trains != "main")
+    remark = f"container {trains} is taken for the one that trains"
+    assert (remark in " ".join(executor.remarks(PLAN))) == (trains != "main")
 
 
 def test_ambiguous_training_container_is_refused(tmp_path: Path) -> None:
@@ -631,7 +633,7 @@ def test_ray_job_is_sized_in_its_first_container(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("pod", "said"),
+    ("pod", "remark"),
     [
         ("initContainers: [{name: a, image: a, resources: {requests: {cpu: 8}}}]", "container requests 8 of cpu"),
         ("initContainers: [{name: a, image: a, resources: {limits: {memory: 4Gi}}}]", "requests 4096Mi of memory"),
@@ -642,19 +644,19 @@ def test_ray_job_is_sized_in_its_first_container(tmp_path: Path) -> None:
         ("initContainers: [{name: a, image: a, resources: {requests: {cpu: 1}}}]", ""),
     ],
 )  # fmt: skip
-def test_requests_beyond_the_containers_are_reported(tmp_path: Path, pod: str, said: str) -> None:
+def test_requests_beyond_the_containers_are_reported(tmp_path: Path, pod: str, remark: str) -> None:
     main = "containers: [{name: main, image: t}]"
     text = _TASKS % (f"{{spec: {{{pod}, {main}}}}}", f"{{spec: {{{main}}}}}")
-    remarks = " ".join(executor("volcano", written(tmp_path, text)).remarks(PLAN))
-    assert said in remarks
-    assert bool(said) == ("[worker]" in remarks)
+    remarks = " ".join(executor_of("volcano", written(tmp_path, text)).remarks(PLAN))
+    assert remark in remarks
+    assert bool(remark) == ("[worker]" in remarks)
 
 
 def test_gang_resources_include_init_containers_and_overhead(tmp_path: Path) -> None:
     init = "initContainers: [{name: a, image: a, resources: {requests: {cpu: 8}}}], overhead: {cpu: 1}, "
     text = (_TFJOB % "").replace("2, template: {spec: {", "2, template: {spec: {" + init)
     text = text.replace("spec:\n  tf", "spec:\n  runPolicy: {schedulingPolicy: {minResources: {cpu: 1}}}\n  tf")
-    job, _ = yaml.safe_load_all(executor("kubeflow", written(tmp_path, text)).render(PLAN))
+    job, _ = yaml.safe_load_all(executor_of("kubeflow", written(tmp_path, text)).render(PLAN))
     assert job["spec"]["runPolicy"]["schedulingPolicy"]["minResources"]["cpu"] == "19"  # 2 × (8 + 1) and 2 × 0.5
 
 
@@ -684,18 +686,18 @@ def test_amounts_that_are_only_limits_stay_limits(tmp_path: Path) -> None:
     gpu = Gpu(kind="gpu", count=1)
     worker = Group(replicas=6, cpu=1.5, memory_bytes=GIB, gpu=gpu)
     plan = PLAN.model_copy(update={"target": Allocation(worker=(worker,), batch_size=512)})
-    made = executor("kubeflow", written(tmp_path, TFJOB_OF_LIMITS))
-    (container,) = made.document(plan)["spec"]["tfReplicaSpecs"]["Worker"]["template"]["spec"]["containers"]
+    executor = executor_of("kubeflow", written(tmp_path, TFJOB_OF_LIMITS))
+    (container,) = executor.document(plan)["spec"]["tfReplicaSpecs"]["Worker"]["template"]["spec"]["containers"]
     assert container["resources"] == {"limits": {"cpu": "1500m", "memory": "1024Mi", "nvidia.com/gpu": 1}}
     same = Group(replicas=2, cpu=8, memory_bytes=8 * GIB, gpu=Gpu(kind="gpu", count=2))
     as_it_is = plan.model_copy(update={"target": Allocation(worker=(same,), batch_size=512)})
-    assert made.render(as_it_is) == TFJOB_OF_LIMITS
+    assert executor.render(as_it_is) == TFJOB_OF_LIMITS
 
 
 def test_variables_that_repeat_a_size_are_reported(tmp_path: Path) -> None:
     worker = Group(replicas=6, cpu=1.5, memory_bytes=GIB)
     plan = PLAN.model_copy(update={"target": Allocation(worker=(worker,), batch_size=512)})
-    said = " ".join(executor("kubeflow", written(tmp_path, TFJOB_OF_LIMITS)).remarks(plan))
-    assert "TF_NUM_INTRAOP_THREADS says 8" in said
-    assert "DMLC_NUM_WORKER says 2; workers are now 6" in said
-    assert "LOG_LEVEL" not in said
+    remarks = " ".join(executor_of("kubeflow", written(tmp_path, TFJOB_OF_LIMITS)).remarks(plan))
+    assert "TF_NUM_INTRAOP_THREADS says 8" in remarks
+    assert "DMLC_NUM_WORKER says 2; workers are now 6" in remarks
+    assert "LOG_LEVEL" not in remarks

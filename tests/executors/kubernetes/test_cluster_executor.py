@@ -28,21 +28,21 @@ Make = Callable[..., ClusterExecutor]
 
 @pytest.fixture
 def server() -> Iterator[StandIn]:
-    with stand_in() as made:
-        yield made
+    with stand_in() as api_server:
+        yield api_server
 
 
 @pytest.fixture
 def make(server: StandIn, tmp_path: Path) -> Make:
     from sizewright.executors.kubernetes.api import KubeApi
 
-    def made(name: str = "kubeflow", *, patience_s: float = 20.0, **options: Any) -> ClusterExecutor:
+    def make_executor(name: str = "kubeflow", *, patience_s: float = 20.0, **options: Any) -> ClusterExecutor:
         api = KubeApi(kubeconfig=server.kubeconfig(tmp_path), timeout_s=patience_s, sleep=lambda _: None)
         executor = get_executor(name, api=api, **options)
         assert isinstance(executor, ClusterExecutor)
         return executor
 
-    return made
+    return make_executor
 
 
 def adjust(target: Allocation, number: int = 2, **more: Any) -> Plan:
@@ -140,7 +140,7 @@ def test_wait_returns_when_the_job_ends(server: StandIn, make: Make) -> None:
     assert not executor.wait(handle, 0.01)
     server.set_status("TFJob", "ctr", {"conditions": [{"type": "Succeeded", "status": "True"}]})
     assert executor.wait(handle, 5)
-    assert any("watch=" in asked for asked in server.asked) or executor.wait(handle, 0)
+    assert any("watch=" in request for request in server.asked) or executor.wait(handle, 0)
     assert executor.stop(handle).status == "finished"
     assert ("TFJob", "default", "ctr") in server.objects, "a job that has ended is not deleted"
 
@@ -153,7 +153,7 @@ def test_watch_reports_a_job_that_ends_during_wait(server: StandIn, make: Make) 
     ended = {"state": {"phase": "Failed"}}
     threading.Timer(0.2, lambda: server.set_status("Job", "ctr", ended)).start()
     assert executor.wait(handle, 250)
-    assert any("watch=" in asked for asked in server.asked)
+    assert any("watch=" in request for request in server.asked)
     assert executor.stop(handle).status == "failed"
 
 
@@ -167,8 +167,8 @@ def test_dry_run_changes_nothing(server: StandIn, make: Make) -> None:
     assert "The job is deleted and restarted." in executor.difference(adjust(MORE_MEMORY))
     assert (str(server.objects), str(server.pods)) == before
     assert executor.find(LAUNCH) == handle
-    changing = [asked for asked in server.asked if not asked.startswith("GET")]
-    assert sum("dryRun=All" not in asked for asked in changing) == 1, "but for the launch"
+    changing = [request for request in server.asked if not request.startswith("GET")]
+    assert sum("dryRun=All" not in request for request in changing) == 1, "but for the launch"
 
 
 def test_conflict_names_the_field_and_its_owner(server: StandIn, make: Make) -> None:
@@ -219,7 +219,7 @@ def test_permanent_errors_are_not_retried(server: StandIn, make: Make, status: i
     server.fail("PATCH", "tfjobs", status, times=1)
     with pytest.raises(InputError):
         make().launch(LAUNCH)
-    assert sum(asked.startswith("PATCH") for asked in server.asked) == 1
+    assert sum(request.startswith("PATCH") for request in server.asked) == 1
 
 
 def test_job_is_restored_when_its_restart_is_refused(server: StandIn, make: Make) -> None:
@@ -237,7 +237,7 @@ def test_another_process_uses_the_launched_job(server: StandIn, make: Make) -> N
     handle = make().launch(LAUNCH)
     other = make()
     assert other.launch(LAUNCH) == handle
-    assert sum(asked.startswith("PATCH") for asked in server.asked) == 1
+    assert sum(request.startswith("PATCH") for request in server.asked) == 1
     with pytest.raises(InputError, match="There is a TFJob default/ctr already"):
         other.launch(LAUNCH.model_copy(update={"id": "p-9"}))
     other.adjust(handle, adjust(TWO, cooldown_s=600.0))

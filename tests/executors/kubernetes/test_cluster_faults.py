@@ -21,8 +21,8 @@ JOB = Job(name="ctr")
 @pytest.fixture
 def server() -> Iterator[StandIn]:
     pytest.importorskip("kubernetes")
-    with stand_in() as made:
-        yield made
+    with stand_in() as api_server:
+        yield api_server
 
 
 def of(server: StandIn, folder: Path, name: str, **options: Any) -> Executor:
@@ -43,8 +43,8 @@ def test_undeclared_field_is_refused_without_retry(server: StandIn, tmp_path: Pa
         "failed to create typed patch object (default/ctr; kubeflow.org/v1, Kind=TFJob): .spec.x: field not declared"
     )
     server.fail("PATCH", "tfjobs", 500, times=9, message=message)
-    says = r"refuses to apply TFJob default/ctr: \.spec\.x: field not declared\."
-    with pytest.raises(InputError, match=says):
+    pattern = r"refuses to apply TFJob default/ctr: \.spec\.x: field not declared\."
+    with pytest.raises(InputError, match=pattern):
         of(server, tmp_path, "kubeflow").launch(plan(1, sizes(2)))
     assert sum(each.startswith("PATCH") for each in server.asked) == 1
 

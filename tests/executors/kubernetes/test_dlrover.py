@@ -85,9 +85,9 @@ def test_plan_that_an_elasticjob_cannot_express_is_refused() -> None:
         "keeps the job as it is": plan(kind="keep"),
         "too long for ElasticJobs": plan().model_copy(update={"job": JOB.model_copy(update={"name": "a" * 40})}),
     }
-    for says, refused in cases.items():
-        with pytest.raises(InputError, match=says) as caught:
-            DlroverExecutor().render(refused)
+    for message, invalid in cases.items():
+        with pytest.raises(InputError, match=message) as caught:
+            DlroverExecutor().render(invalid)
         assert caught.value.remedy
 
 

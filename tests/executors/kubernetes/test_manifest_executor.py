@@ -59,20 +59,20 @@ def _hold(executor: ManifestExecutor, cases: int) -> None:
 
 @pytest.mark.parametrize("executor", PLATFORMS, ids=lambda e: e.name)
 def test_sizes_changed_by_hand_are_read(executor: ManifestExecutor) -> None:
-    made = plan(memory=700 * MIB)
-    text = executor.render(made)
+    launch = plan(memory=700 * MIB)
+    text = executor.render(launch)
     assert text.count("700Mi") == 4
     changed = executor.parse(text.replace("700Mi", "1G").replace("cpu: 500m", "cpu: '0.7'"))
     assert {g.memory_bytes for _, g in changed.target.groups} == {10**9}
     assert {g.cpu for _, g in changed.target.groups} == {0.7}
-    assert changed.model_copy(update={"target": made.target}) == made
+    assert changed.model_copy(update={"target": launch.target}) == launch
     other = executor.parse(text.replace("value: '512'", "value: '64'"))
     assert other.target.batch_size == 64
 
 
 @pytest.mark.parametrize("executor", PLATFORMS, ids=lambda e: e.name)
 @pytest.mark.parametrize(
-    ("right", "wrong", "says"),
+    ("right", "wrong", "message"),
     [
         ("700Mi", "400m", "resources.memory is '400m', which is only 0.4 bytes"),
         ("700Mi", "much", "resources.memory is 'much', which is not an amount"),
@@ -83,10 +83,10 @@ def test_sizes_changed_by_hand_are_read(executor: ManifestExecutor) -> None:
         ("kind: ", "kind: My", "holds: My"),
     ],
 )
-def test_invalid_field_is_named(executor: ManifestExecutor, right: str, wrong: str, says: str) -> None:
+def test_invalid_field_is_named(executor: ManifestExecutor, right: str, wrong: str, message: str) -> None:
     text = executor.render(plan(memory=700 * MIB))
     assert right in text
-    with pytest.raises(InputError, match=says) as caught:
+    with pytest.raises(InputError, match=message) as caught:
         executor.parse(text.replace(right, wrong))
     assert caught.value.remedy
 
@@ -148,13 +148,13 @@ def test_base_changes_only_its_sizes(tmp_path: Path) -> None:
 def test_base_with_the_plans_sizes_stays_unchanged(tmp_path: Path) -> None:
     base = tmp_path / "base.yaml"
     for executor in PLATFORMS:
-        made = plan()
-        base.write_text(executor.render(made), encoding="utf-8")
-        assert type(executor)(base=base).render(made) == base.read_text(encoding="utf-8")
+        launch = plan()
+        base.write_text(executor.render(launch), encoding="utf-8")
+        assert type(executor)(base=base).render(launch) == base.read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize(
-    ("text", "says"),
+    ("text", "message"),
     [
         ("a: [1", "is not YAML"),
         ("", "no TFJob; it holds: nothing"),
@@ -167,13 +167,13 @@ def test_base_with_the_plans_sizes_stays_unchanged(tmp_path: Path) -> None:
         (BASES["kubeflow"].replace("SIZEWRIGHT_BATCH_SIZE", "OTHER"), "batch size is 256"),
     ],
 )
-def test_unsuitable_base_is_refused(tmp_path: Path, text: str, says: str) -> None:
+def test_unsuitable_base_is_refused(tmp_path: Path, text: str, message: str) -> None:
     base = tmp_path / "base.yaml"
     base.write_text(text, encoding="utf-8")
-    made = plan()
-    target = made.target.model_copy(update={"batch_size": 256})
-    with pytest.raises(InputError, match=says) as caught:
-        KubeflowExecutor(base=base).render(made.model_copy(update={"target": target}))
+    launch = plan()
+    target = launch.target.model_copy(update={"batch_size": 256})
+    with pytest.raises(InputError, match=message) as caught:
+        KubeflowExecutor(base=base).render(launch.model_copy(update={"target": target}))
     assert caught.value.remedy
 
 
@@ -197,8 +197,8 @@ def test_gang_minimum_is_lower_workers_and_all_ps() -> None:
 
 
 def test_ray_groups_may_be_scaled_between_lower_and_upper() -> None:
-    made = plan(workers=6, ps=3, lower=plan(workers=2).target, upper=plan(workers=9, ps=4).target)
-    document = yaml.safe_load(KuberayExecutor().render(made))
+    launch = plan(workers=6, ps=3, lower=plan(workers=2).target, upper=plan(workers=9, ps=4).target)
+    document = yaml.safe_load(KuberayExecutor().render(launch))
     ranges = [
         (g["groupName"], g["minReplicas"], g["replicas"], g["maxReplicas"])
         for g in document["spec"]["rayClusterSpec"]["workerGroupSpecs"]
@@ -216,25 +216,25 @@ def test_sizes_shared_by_an_alias_are_separated(tmp_path: Path) -> None:
     assert "&id001" in base.read_text(encoding="utf-8")
     target = plan().target
     other = target.ps[0].model_copy(update={"cpu": target.worker[0].cpu * 2})
-    made = plan().model_copy(update={"target": target.model_copy(update={"ps": (other,)})})
+    launch = plan().model_copy(update={"target": target.model_copy(update={"ps": (other,)})})
     sized = KubeflowExecutor(base=base)
-    assert sized.asks_for(made) == {"worker": target.worker, "ps": (other,)}
-    text = sized.render(made)
-    assert KubeflowExecutor(base=base).render(made) == text
+    assert sized.asks_for(launch) == {"worker": target.worker, "ps": (other,)}
+    text = sized.render(launch)
+    assert KubeflowExecutor(base=base).render(launch) == text
 
 
 @pytest.mark.parametrize(
-    ("right", "wrong", "says"),
+    ("right", "wrong", "message"),
     [
         ("resources:", "resources: [cpu]\n            was:", "resources must be a mapping, got .*cpu"),
         ("env:", "env: [A=b]\n            was:", "env must be a mapping, got 'A=b'"),
         ("sizewright/plan-record:", "sizewright/plan-record: text\n    was:", "The plan in the manifest"),
     ],
 )
-def test_value_that_must_be_a_mapping_is_refused(right: str, wrong: str, says: str) -> None:
+def test_value_that_must_be_a_mapping_is_refused(right: str, wrong: str, message: str) -> None:
     text = KubeflowExecutor().render(plan())
     assert right in text
-    with pytest.raises(InputError, match=says):
+    with pytest.raises(InputError, match=message):
         KubeflowExecutor().parse(text.replace(right, wrong, 1))
 
 

@@ -30,9 +30,9 @@ def executor_of(server: StandIn, folder: Path, name: str) -> ClusterExecutor:
     from sizewright.executors.kubernetes.api import KubeApi
 
     api = KubeApi(kubeconfig=server.kubeconfig(folder), sleep=lambda _: None)
-    made = get_executor(name, api=api)
-    assert isinstance(made, ClusterExecutor)
-    return made
+    executor = get_executor(name, api=api)
+    assert isinstance(executor, ClusterExecutor)
+    return executor
 
 
 def somewhere(answer: Any, rng: random.Random) -> Any:

@@ -29,10 +29,10 @@ def plan(rendezvous: str = "hosts", run: str = RUN, deploy: Deploy = Deploy(), p
     return Plan(id="p-1", kind="launch", job=Job(name="ctr", command=command, deploy=deploy), target=target, reason="")
 
 
-def containers(name: str, made: Plan) -> dict[str, Any]:
+def containers(name: str, launch: Plan) -> dict[str, Any]:
     """The container of each role."""
     executor: Any = get_executor(name)
-    document = yaml.safe_load(executor.render(made))
+    document = yaml.safe_load(executor.render(launch))
     validator(executor.kind).validate(document)
     return {
         role: executor.container_specs(document, role)[0].container
@@ -62,19 +62,19 @@ def as_started(container: dict[str, Any], index: int) -> tuple[list[str], dict[s
      ("volcano", "torchrun"), ("dlrover", "tf_config")],
 )  # fmt: skip
 def test_replicas_start_like_those_of_the_engine(name: str, rendezvous: str) -> None:
-    made = plan(rendezvous)
+    launch = plan(rendezvous)
     host = {"kubeflow": "ctr-{}-{}", "volcano": "ctr-{}-{}.ctr", "dlrover": ""}[name]
     port = 29500 if rendezvous == "torchrun" else 2222
     slots = [
         ReplicaSlot(role, i, Resources(cpu=group.cpu, memory_bytes=0), host.format(role, i), port)
-        for role, group in made.target.groups
+        for role, group in launch.target.groups
         for i in range(group.replicas)
     ]
-    replica_containers = containers(name, made)
-    assert set(replica_containers) == {role for role, _ in made.target.groups}
+    replica_containers = containers(name, launch)
+    assert set(replica_containers) == {role for role, _ in launch.target.groups}
     for slot in slots:
         words, env = as_started(replica_containers[slot.role], slot.number)
-        expected = make_start(made.job, slots, slot, 64)
+        expected = make_start(launch.job, slots, slot, 64)
         assert words == list(expected.words)
         expected_env = dict(expected.env)
         if name != "volcano" and rendezvous == "tf_config":
@@ -89,7 +89,7 @@ def test_replicas_start_like_those_of_the_engine(name: str, rendezvous: str) -> 
 
 
 @pytest.mark.parametrize(
-    ("name", "rendezvous", "says"),
+    ("name", "rendezvous", "message"),
     [
         ("kubeflow", "torchrun", "a TFJob gives its replicas no MASTER_ADDR, RANK and WORLD_SIZE"),
         ("dlrover", "torchrun", "no MASTER_ADDR, RANK and WORLD_SIZE"),
@@ -99,31 +99,31 @@ def test_replicas_start_like_those_of_the_engine(name: str, rendezvous: str) -> 
         ("kuberay", "tf_config", "a RayJob starts one driver"),
     ],
 )
-def test_unsupported_rendezvous_is_refused(name: str, rendezvous: str, says: str) -> None:
-    with pytest.raises(InputError, match=says) as caught:
+def test_unsupported_rendezvous_is_refused(name: str, rendezvous: str, message: str) -> None:
+    with pytest.raises(InputError, match=message) as caught:
         get_executor(name).render(plan(rendezvous))
     assert "volcano" in caught.value.remedy
 
 
 def test_text_that_kubernetes_would_expand_is_escaped() -> None:
     run = ["bash", "-c", "echo $$ $(hostname) $(DATA) $HOME; python train.py --bs {batch_size}"]
-    made = plan("hosts", run=run, SHOWN="$(DATA)")  # type: ignore[arg-type]
-    words, env = as_started(containers("volcano", made)["worker"], 0)
+    launch = plan("hosts", run=run, SHOWN="$(DATA)")  # type: ignore[arg-type]
+    words, env = as_started(containers("volcano", launch)["worker"], 0)
     assert words == [*run[:2], "echo $$ $(hostname) $(DATA) $HOME; python train.py --bs 64"]
     assert env["SHOWN"] == "$(DATA)"
 
 
 def test_secret_is_read_from_the_cluster() -> None:
-    made = plan("hosts", API_TOKEN="abc123", STORE="postgresql://me:abc123@db/x")
+    launch = plan("hosts", API_TOKEN="abc123", STORE="postgresql://me:abc123@db/x")
     executor: Any = get_executor("kubeflow")
-    text = executor.render(made)
+    text = executor.render(launch)
     assert "abc123" not in text
-    worker = containers("kubeflow", made)["worker"]
+    worker = containers("kubeflow", launch)["worker"]
     sources = {each["name"]: each.get("valueFrom") for each in worker["env"] if "valueFrom" in each}
     assert sources["API_TOKEN"] == {"secretKeyRef": {"name": "ctr", "key": "API_TOKEN"}}
     assert sources["STORE"] == {"secretKeyRef": {"name": "ctr", "key": "STORE"}}
     assert any(
-        "kubectl -n default create secret generic ctr --from-literal=API_TOKEN=" in r for r in executor.remarks(made)
+        "kubectl -n default create secret generic ctr --from-literal=API_TOKEN=" in r for r in executor.remarks(launch)
     )
 
 
@@ -147,11 +147,11 @@ def test_deploy_command_overrides_the_jobs_command() -> None:
 
 
 def test_replica_number_shared_by_two_groups_is_refused() -> None:
-    made = plan("hosts")
-    two = (*made.target.worker, Group(replicas=1, cpu=4, memory_bytes=0))
+    launch = plan("hosts")
+    two = (*launch.target.worker, Group(replicas=1, cpu=4, memory_bytes=0))
     with pytest.raises(InputError, match="would have the same number"):
         get_executor("volcano").render(
-            made.model_copy(update={"target": made.target.model_copy(update={"worker": two})})
+            launch.model_copy(update={"target": launch.target.model_copy(update={"worker": two})})
         )
 
 
@@ -159,15 +159,15 @@ def test_replica_number_shared_by_two_groups_is_refused() -> None:
 def test_placeholders_of_a_job_file_are_reported(name: str) -> None:
     executor: Any = get_executor(name)
     built_in = Plan(id="p-1", kind="launch", job=Job(name="ctr"), target=plan().target, reason="")
-    (said,) = executor.remarks(built_in)
-    assert "deploy.image" in said
-    assert "deploy.command (python train.py)" in said
-    assert said in executor.render(built_in)
+    (remark,) = executor.remarks(built_in)
+    assert "deploy.image" in remark
+    assert "deploy.command (python train.py)" in remark
+    assert remark in executor.render(built_in)
     own = Job(name="ctr", deploy=Deploy(image="me/ctr:1", command=("python", "-m", "ctr")))
     assert executor.remarks(built_in.model_copy(update={"job": own})) == []
     if name in ("kubeflow", "volcano"):
-        (said,) = executor.remarks(plan("hosts"))
-        assert "deploy.command" not in said
+        (remark,) = executor.remarks(plan("hosts"))
+        assert "deploy.command" not in remark
 
 
 def test_slurm_starts_the_same_command() -> None:
@@ -175,5 +175,5 @@ def test_slurm_starts_the_same_command() -> None:
     assert executor.parse(executor.render(plan("hosts"))).job.command.run == tuple(RUN.split())
     assert executor.remarks(plan("hosts")) == []
     built_in = Plan(id="p-1", kind="launch", job=Job(name="ctr"), target=plan().target, reason="")
-    (said,) = executor.remarks(built_in)
-    assert "deploy.command" in said
+    (remark,) = executor.remarks(built_in)
+    assert "deploy.command" in remark

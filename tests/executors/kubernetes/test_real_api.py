@@ -41,9 +41,9 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApiServer]:
     crds = Path(os.environ.get("SIZEWRIGHT_SHARED", default)) / "crds"
     if not crds.is_dir():
         pytest.skip("the published definitions are not at hand (set SIZEWRIGHT_SHARED)")
-    with api_server(tmp_path_factory.mktemp("api")) as made:
-        define(made, crds)
-        yield made
+    with api_server(tmp_path_factory.mktemp("api")) as running_server:
+        define(running_server, crds)
+        yield running_server
 
 
 def define(server: ApiServer, crds: Path) -> None:
@@ -71,9 +71,9 @@ def job(request: pytest.FixtureRequest) -> Job:
 
 
 def of(server: ApiServer, name: str, **options: Any) -> ClusterExecutor:
-    made = get_executor(name, kubeconfig=server.kubeconfig, **options)
-    assert isinstance(made, ClusterExecutor)
-    return made
+    executor = get_executor(name, kubeconfig=server.kubeconfig, **options)
+    assert isinstance(executor, ClusterExecutor)
+    return executor
 
 
 def sizes(workers: int = 2, memory: int = GIB, batch: int = 512) -> Allocation:
@@ -156,17 +156,20 @@ def test_job_from_launch_to_stop(server: ApiServer, job: Job, name: str) -> None
 @ALL
 def test_refusal_names_the_field(server: ApiServer, job: Job, name: str) -> None:
     executor = of(server, name)
-    made: dict[str, Any] = yaml.safe_load(executor.render(plan(job, 1, sizes())))
-    slot = executor.container_specs(made, "worker")[0]
-    for wrong, says in (
-        ({**made, "spec": {**made["spec"], "nonsense": 1}}, r"refuses to .*: \.spec\.nonsense: field not declared"),
-        ({**made, "metadata": {**made["metadata"], "labels": {"a b": "c"}}}, r"refuses to .*metadata\.labels"),
+    manifest: dict[str, Any] = yaml.safe_load(executor.render(plan(job, 1, sizes())))
+    container = executor.container_specs(manifest, "worker")[0]
+    for wrong, message in (
+        (
+            {**manifest, "spec": {**manifest["spec"], "nonsense": 1}},
+            r"refuses to .*: \.spec\.nonsense: field not declared",
+        ),
+        ({**manifest, "metadata": {**manifest["metadata"], "labels": {"a b": "c"}}}, r"refuses to .*metadata\.labels"),
     ):
-        with pytest.raises(InputError, match=says):
+        with pytest.raises(InputError, match=message):
             executor.api.apply(wrong)
-    slot.entry["replicas"] = "two"
+    container.entry["replicas"] = "two"
     with pytest.raises(InputError, match=r"refuses to .*replicas: expected numeric"):
-        executor.api.apply(made, dry_run=True)
+        executor.api.apply(manifest, dry_run=True)
     reader = of(server, name, context="reader")
     assert reader.find(plan(job, 1, sizes())) is None
     with pytest.raises(InputError, match=r"Not allowed to apply .*readers only read"):

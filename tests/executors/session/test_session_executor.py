@@ -105,10 +105,10 @@ def test_refused_plans_name_the_fault() -> None:
 
 def test_options_are_passed_to_the_session(monkeypatch: pytest.MonkeyPatch) -> None:
     session = pytest.importorskip("sizewright.training.session")
-    made: list[dict[str, Any]] = []
+    session_options: list[dict[str, Any]] = []
 
     def make(job: Job, **options: Any) -> FakeSession:
-        made.append(options)
+        session_options.append(options)
         return FakeSession(job, ManualClock(), default_throughput)
 
     monkeypatch.setattr(session, "Session", make)
@@ -133,7 +133,7 @@ def test_options_are_passed_to_the_session(monkeypatch: pytest.MonkeyPatch) -> N
         "hang_s": 30.0,
         "recover": True,
     }
-    assert made == [local, ray | {"address": "h:1"}]
+    assert session_options == [local, ray | {"address": "h:1"}]
 
 
 def test_ray_launch_needs_an_address() -> None:

@@ -28,11 +28,11 @@ def plan(workers: int = 4, ps: int = 2, memory: int = GIB, **more: object) -> Pl
 
 @settings(max_examples=150, deadline=None)
 @given(plans(max_groups=3))
-def test_rendered_plan_is_read_back(made: Plan) -> None:
+def test_rendered_plan_is_read_back(launch: Plan) -> None:
     executor = SlurmExecutor()
-    text = executor.render(made)
-    assert executor.parse(text) == made
-    assert executor.render(made) == text
+    text = executor.render(launch)
+    assert executor.parse(text) == launch
+    assert executor.render(launch) == text
 
 
 def test_script_has_the_plans_sizes() -> None:
@@ -65,7 +65,7 @@ def test_sizes_changed_by_hand_are_read() -> None:
 
 
 @pytest.mark.parametrize(
-    ("right", "wrong", "says"),
+    ("right", "wrong", "message"),
     [
         ("=1024M", "=1Gi", "component 1: --mem-per-cpu is '1Gi'"),
         ("cpus-per-task=2", "cpus-per-task=400m", "component 2: --cpus-per-task is '400m'"),
@@ -75,10 +75,10 @@ def test_sizes_changed_by_hand_are_read() -> None:
         ("#!/bin/bash", "kind: TFJob", "is not a script"),
     ],
 )
-def test_invalid_script_is_refused(right: str, wrong: str, says: str) -> None:
+def test_invalid_script_is_refused(right: str, wrong: str, message: str) -> None:
     text = SlurmExecutor().render(plan())
     assert right in text
-    with pytest.raises(InputError, match=says) as caught:
+    with pytest.raises(InputError, match=message) as caught:
         SlurmExecutor().parse(text.replace(right, wrong))
     assert caught.value.remedy
 
@@ -94,7 +94,7 @@ def test_base_changes_only_its_sizes(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "says"),
+    ("text", "message"),
     [
         ("#!/bin/bash\n#SBATCH -n1\n", "has 1 component, but plan p-1 has 2 groups of replicas: worker, ps"),
         ("#!/bin/bash\n#SBATCH --mem=1G\n#SBATCH hetjob\n", "component 1: --mem sizes nodes"),
@@ -102,16 +102,16 @@ def test_base_changes_only_its_sizes(tmp_path: Path) -> None:
         ("kind: TFJob\n", "is not a script"),
     ],
 )
-def test_unsuitable_base_is_refused(tmp_path: Path, text: str, says: str) -> None:
+def test_unsuitable_base_is_refused(tmp_path: Path, text: str, message: str) -> None:
     base = tmp_path / "train.sh"
     base.write_text(text, encoding="utf-8")
-    made = plan()
-    target = made.target.model_copy(update={"batch_size": 64})
-    with pytest.raises(InputError, match=says) as caught:
-        SlurmExecutor(base=base).render(made.model_copy(update={"target": target}))
+    launch = plan()
+    target = launch.target.model_copy(update={"batch_size": 64})
+    with pytest.raises(InputError, match=message) as caught:
+        SlurmExecutor(base=base).render(launch.model_copy(update={"target": target}))
     assert caught.value.remedy
     with pytest.raises(InputError, match="cannot be read"):
-        SlurmExecutor(base=tmp_path / "none.sh").render(made)
+        SlurmExecutor(base=tmp_path / "none.sh").render(launch)
 
 
 def test_keep_plan_is_not_rendered() -> None:
@@ -121,13 +121,13 @@ def test_keep_plan_is_not_rendered() -> None:
 
 def test_script_carries_plain_settings_and_no_secret() -> None:
     command = JOB.command.model_copy(update={"env": {"DB_PASSWORD": "s3cret", "MODE": "it's fast"}})  # type: ignore[union-attr]
-    made = plan(job=JOB.model_copy(update={"command": command}))
-    text = SlurmExecutor().render(made)
+    launch = plan(job=JOB.model_copy(update={"command": command}))
+    text = SlurmExecutor().render(launch)
     assert "s3cret" not in text
     read = SlurmExecutor().parse(text).job
     assert read.command
     assert read.command.env == {"DB_PASSWORD": "hidden", "MODE": "it's fast"}
-    assert read.hash == made.job.hash
+    assert read.hash == launch.job.hash
     assert SlurmExecutor().render(plan(job=read)) == text
 
 
@@ -165,25 +165,25 @@ def fake(folder: Path, name: str, script: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "error", "says"),
+    ("stderr", "error", "message"),
     [
         ("sbatch: error: Invalid qos specification", InputError, r"Slurm refused the request\. sbatch: Invalid qos"),
         ("sbatch: error: Unable to contact slurm controller", EngineError, "Slurm cannot be reached"),
     ],
 )
 def test_slurm_error_is_raised(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: str, error: type[Exception], says: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stderr: str, error: type[Exception], message: str
 ) -> None:
-    fake(tmp_path, "sbatch", f"echo '{said}' >&2; exit 1")
+    fake(tmp_path, "sbatch", f"echo '{stderr}' >&2; exit 1")
     fake(tmp_path, "squeue", "true")
     monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
-    with pytest.raises(error, match=says):
+    with pytest.raises(error, match=message):
         get_executor("slurm", folder=tmp_path / "jobs").launch(plan())
 
 
-@pytest.mark.parametrize("said", ["", "ok", "7x", 5_000 * "7", "<html>", ";", "Submitted batch job 7"])
-def test_invalid_job_id_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: str) -> None:
-    fake(tmp_path, "sbatch", f"echo '{said}'")
+@pytest.mark.parametrize("stdout", ["", "ok", "7x", 5_000 * "7", "<html>", ";", "Submitted batch job 7"])
+def test_invalid_job_id_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stdout: str) -> None:
+    fake(tmp_path, "sbatch", f"echo '{stdout}'")
     fake(tmp_path, "squeue", "true")
     monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
     with pytest.raises(EngineError, match="The output of sbatch cannot be used"):
@@ -191,12 +191,14 @@ def test_invalid_job_id_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 
 @pytest.mark.parametrize(
-    "said", ["x", "17|x|RUNNING", f"17|{5_000 * '1'}|RUNNING", "17|17", "17|17|", "|||", "17|17|RUNNING|x", "{}"]
+    "stdout", ["x", "17|x|RUNNING", f"17|{5_000 * '1'}|RUNNING", "17|17", "17|17|", "|||", "17|17|RUNNING|x", "{}"]
 )
 @pytest.mark.parametrize("command", ["squeue", "sacct"])
-def test_invalid_job_state_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: str, command: str) -> None:
-    fake(tmp_path, "squeue", f"echo '{said}'" if command == "squeue" else "true")
-    fake(tmp_path, "sacct", f"echo '{said.partition('|')[2] or said}'")
+def test_invalid_job_state_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stdout: str, command: str
+) -> None:
+    fake(tmp_path, "squeue", f"echo '{stdout}'" if command == "squeue" else "true")
+    fake(tmp_path, "sacct", f"echo '{stdout.partition('|')[2] or stdout}'")
     monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
     with pytest.raises(EngineError, match=f"The output of {command} cannot be used"):
         SlurmCli().job("17")
@@ -377,8 +379,8 @@ def test_settings_that_repeat_a_size_in_a_script_are_reported(tmp_path: Path) ->
     path = tmp_path / "ours.sh"
     path.write_text(SCRIPT)
     executor = SlurmExecutor(base=path, folder=tmp_path)
-    said = executor.remarks(plan().model_copy(update={"target": Allocation.of(6, 1, 2, 1, 512)}))
-    assert said == [
+    remarks = executor.remarks(plan().model_copy(update={"target": Allocation.of(6, 1, 2, 1, 512)}))
+    assert remarks == [
         f"{path}: worker keeps 2 GPUs per task: the plan has no GPUs.",
         f"{path}: NUM_WORKERS says 4; workers are now 6.",
         f"{path}: --ntasks says 4; workers are now 6.",

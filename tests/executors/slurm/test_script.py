@@ -76,7 +76,7 @@ def test_units_of_memory_are_slurms(memory: str, read: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("directive", "says"),
+    ("directive", "message"),
     [
         ("--mem-per-cpu=1Gi", "--mem-per-cpu is '1Gi', which Slurm does not accept as an amount"),
         ("--mem-per-cpu=0.4", "--mem-per-cpu is '0.4'"),
@@ -91,8 +91,8 @@ def test_units_of_memory_are_slurms(memory: str, read: int) -> None:
         ("-N 2", "--nodes sizes nodes"),
     ],
 )
-def test_invalid_size_is_named(directive: str, says: str) -> None:
-    with pytest.raises(InputError, match=says) as caught:
+def test_invalid_size_is_named(directive: str, message: str) -> None:
+    with pytest.raises(InputError, match=message) as caught:
         SlurmScript(f"#!/bin/sh\n#SBATCH {directive}\n").read(0)
     assert caught.value.remedy
 
@@ -157,8 +157,8 @@ def test_components_are_separated_as_sbatch_separates_them(separator: str) -> No
 def test_directive_that_sbatch_takes_for_a_separator_is_named(directive: str, word: str) -> None:
     script = SlurmScript(f"#!/bin/sh\n#SBATCH -n 4\n#SBATCH {directive}\n#SBATCH -n 1\n")
     assert script.components == 2
-    (said,) = script.remarks()
-    assert f"line 3 for a separator of components, since it has '{word}'" in said
+    (remark,) = script.remarks()
+    assert f"line 3 for a separator of components, since it has '{word}'" in remark
 
 
 def test_command_above_all_directives_is_named() -> None:
@@ -251,8 +251,8 @@ def test_job_array_of_a_heterogeneous_job_is_refused(array: str, first: bool) ->
 
 
 def test_job_array_of_one_component_is_reported() -> None:
-    (said,) = SlurmScript("#!/bin/bash\n#SBATCH -n1 --array=1-3\nsrun a\n").remarks()
-    assert "--array=1-3 starts a job of these sizes per index" in said
+    (remark,) = SlurmScript("#!/bin/bash\n#SBATCH -n1 --array=1-3\nsrun a\n").remarks()
+    assert "--array=1-3 starts a job of these sizes per index" in remark
 
 
 def test_directive_that_is_a_template_is_named() -> None:
