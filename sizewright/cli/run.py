@@ -186,6 +186,6 @@ def _print(console: Console, outcome: Outcome) -> None:
         console.print(f"{format_count(outcome.snapshots, 'snapshot')}{faults}.")
     for f in outcome.failures:
         recovered = "not recovered" if f.recovered_s is None else f"recovered in {f.recovered_s:.1f} s"
-        console.print(f"• at {f.at_s:.1f} s {f.replica} was lost ({f.cause}), {recovered}. {f.action}".rstrip())
+        console.print(f"• at {f.at_s:.1f} s {f.replica}: {f.cause}, {recovered}. {f.action}".rstrip())
     for c in outcome.changes:
         console.print(f"• at {c.at_s:.1f} s {c.kind} in {c.seconds:.2f} s: {c.description}")

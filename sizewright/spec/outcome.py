@@ -25,8 +25,8 @@ class Failure(Record):
     recovered_s: float | None = Field(
         default=None, description="seconds until all trained again; none when they did not"
     )
-    samples_repeated: int = Field(default=0, ge=0, description="samples trained twice")
-    updates_lost: int = Field(default=0, ge=0, description="updates of rows that no PS holds any more")
+    samples_repeated: int = Field(default=0, ge=0, description="samples that some weights were updated with twice")
+    updates_lost: int = Field(default=0, ge=0, description="batches whose updates are lost, once for each PS")
     action: str = Field(default="", description="what was done, in a sentence")
 
 
@@ -50,8 +50,10 @@ class Outcome(Answer):
     samples_per_s: float | None = Field(
         default=None, description="while it trained at the allocation that it had longest; absent where it is unknown"
     )
-    samples_repeated: int = Field(default=0, ge=0, description="trained twice, after failures")
-    updates_lost: int = Field(default=0, ge=0, description="updates of rows that no PS holds any more")
+    samples_repeated: int = Field(
+        default=0, ge=0, description="some weights were updated with them twice, after failures"
+    )
+    updates_lost: int = Field(default=0, ge=0, description="batches whose updates are lost, once for each PS")
     failures: tuple[Failure, ...] = ()
     changes: tuple[Change, ...] = ()
     snapshots: int = Field(default=0, ge=0, description="written to disk")

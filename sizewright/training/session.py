@@ -46,11 +46,14 @@ class Session:
 
     Use it as a context manager: leaving it ends every process and removes every control group.
 
-    Without `samples` it trains endlessly over tables filled with all their rows, as trials do. With `samples` each
-    sample is trained exactly once as long as nothing fails. `reserve` is the number of idle, loaded replicas to keep
-    for each role. Every `snapshot_s` seconds a snapshot is taken in memory, and written to disk below `folder` if that
-    is given; `resume` is such a folder of an earlier run. With `recover`, new replicas replace those that die. A
-    replica that does not answer for `hang_s` seconds is ended and counts as dead.
+    Without `samples` it trains endlessly over tables filled with all their rows, as trials do. With `samples` it makes
+    one pass: each sample is trained once; after a PS failure, updates since its snapshot are lost and counted; a sample
+    is repeated only where a batch covers samples that a part has only in part, and that is counted.
+
+    `reserve` is the number of idle, loaded replicas to keep for each role. Every `snapshot_s` seconds a snapshot is
+    taken in memory, and written to disk below `folder` if that is given; `resume` is such a folder of an earlier run.
+    With `recover`, new replicas replace those that die. A replica that does not answer for `hang_s` seconds is ended
+    and counts as dead.
     """
 
     def __init__(

@@ -164,7 +164,7 @@ def test_a_failed_job_exits_1(call, plan, fake, monkeypatch):
     result = call("run", plan)
     assert result.code == 1
     assert "Failed: " in result.out
-    assert "ps-0 was lost (oom), not recovered" in result.out
+    assert "ps-0: oom, not recovered" in result.out
 
 
 def test_ctrl_c_prints_the_outcome_and_exits_130(call, plan, fake, monkeypatch):

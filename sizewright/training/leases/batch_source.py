@@ -36,7 +36,7 @@ QUESTIONS = (Op.want, Op.confirm)
 
 
 class LeaseState(IntEnum):
-    """The answers: a lease, nothing at present, all samples trained, or a lease that some servers have applied."""
+    """The answers: a lease, nothing at present, all samples trained, or a lease that is partly applied."""
 
     leased = 1
     nothing = 2
@@ -66,7 +66,7 @@ class LeaseAnswer(NamedTuple):
 class LeasedBatch(NamedTuple):
     """A batch of the samples [start, until), and its lease.
 
-    `partly_applied` is True if some servers have applied these samples already.
+    `partly_applied` is True if some parts of the weights have applied these samples already.
     """
 
     batch: Batch

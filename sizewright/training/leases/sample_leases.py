@@ -1,4 +1,8 @@
-"""Leases of samples to workers: each sample is trained once, however workers come, go and differ in speed."""
+"""Leases of samples to workers, however these come, go and differ in speed.
+
+Each sample is trained once; after a PS failure, updates since its snapshot are lost and counted; a sample is repeated
+only where a batch covers samples that a part has only in part, and that is counted.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +25,7 @@ class Lease(NamedTuple):
     start: int
     end: int
     partly_applied: bool = False
-    """Some servers have applied these samples already."""
+    """Some parts of the weights have applied these samples already."""
 
 
 @dataclass
@@ -51,15 +55,15 @@ class SampleLeases:
     It stores only open leases and ranges of remaining samples, so it stays small in long runs.
 
     A lease is taken from the start of the lowest remaining range, so returned samples are leased before new ones.
-    Ranges that some servers have applied and others have not come first, in separate leases.
+    Ranges that some parts of the weights have applied and others have not come first, in separate leases.
 
     A lease has whole batches, except at the end of its range. It lasts about `target_s`, or one batch while the
     worker's rate is unknown. Leases shrink near the end, so that all workers finish together: to an even share of at
     most half of the remaining samples, and to at most half of the time that all workers need for them.
 
     `total` is the number of samples, None for an endless run. Samples in `trained` are trained already, those in
-    `partly_applied` by some servers only. The constructor raises ValueError for a negative total, a target or size that
-    is not positive, or trained ranges beyond the total.
+    `partly_applied` were applied to some parts of the weights only. The constructor raises ValueError for a negative
+    total, a target or size that is not positive, or trained ranges beyond the total.
     """
 
     def __init__(
@@ -130,7 +134,7 @@ class SampleLeases:
             del self._open_leases[lease_id]
 
     def skip(self, start: int, end: int) -> None:
-        """Record that the samples [start, end) have no valid rows, so that no server will apply them."""
+        """Record that the samples [start, end) have no valid rows, so that there is nothing to apply."""
         self._without_valid_rows.add(start, end)
 
     def hand_back(self, worker: int) -> None:
@@ -147,8 +151,8 @@ class SampleLeases:
     def release(self, worker: int, applied: Sequence[SampleRanges]) -> int:
         """Return the untrained samples of a worker that has left or died, and how many they are.
 
-        `applied` has the accounts of all servers. Samples that all have applied are trained. Samples that only some
-        have applied will be trained by the others alone.
+        `applied` has the settled samples of each part of the weights. Samples that all parts have settled are trained.
+        Samples that only some have settled will be applied to the others alone.
         """
         self._paces.pop(worker, None)
         reconciled = reconcile([(lease.start, lease.end) for lease in self._close_leases(worker)], applied)
@@ -178,7 +182,7 @@ class SampleLeases:
         return SampleRanges(SampleRanges([*self._free, *self._partly_applied, *leased]).gaps(0, self._end))
 
     def trained_valid_ranges(self) -> SampleRanges:
-        """Return the trained samples that have valid rows, which all servers have applied unless they lost them."""
+        """Return the trained samples that have valid rows: all parts of the weights have applied or lost them."""
         return self.trained_ranges().minus(self._without_valid_rows)
 
     def remaining(self) -> int | None:

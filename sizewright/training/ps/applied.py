@@ -1,4 +1,8 @@
-"""The samples whose gradients a parameter server has applied, for each part of its weights."""
+"""The samples that a parameter server has settled, for each part of its weights.
+
+A sample is settled in a part if its gradient was applied there, or if the part has lost it and it was written off: it
+was counted as lost, and is not trained again. In names, "applied" means settled.
+"""
 
 from __future__ import annotations
 
@@ -13,14 +17,14 @@ from sizewright.training.ps.routing import ALL_PARTS, PARTS, Parts
 
 
 class AppliedGroup(NamedTuple):
-    """Parts (n,) of the weights, and the samples that were applied to each of them."""
+    """Parts (n,) of the weights, and the samples that are settled in each of them."""
 
     parts: Parts
     samples: SampleRanges
 
 
 class AppliedSamples:
-    """The applied samples of one server. Parts with the same samples form one group; mostly there is one.
+    """The settled samples of one server. Parts with the same samples form one group; mostly there is one.
 
     Parts are numbered as in `routing`: partitions of the rows first, then blocks of the dense weights.
     """
@@ -34,7 +38,7 @@ class AppliedSamples:
             self.put(parts, samples)
 
     def put(self, parts: Parts, samples: SampleRanges) -> None:
-        """Set the applied samples of parts, which may be new."""
+        """Set the settled samples of parts, which may be new."""
         self._group_of[parts] = len(self._samples)
         self._samples.append(samples.copy())
         self._merge()
@@ -65,7 +69,7 @@ class AppliedSamples:
         ]
 
     def covered(self, ranges: Sequence[Range], parts: slice) -> NDArray[np.bool_] | bool:
-        """Return whether samples were applied to the known parts within a slice of part numbers.
+        """Return whether samples are settled in the known parts within a slice of part numbers.
 
         The result is one bool if all parts agree, else an array (PARTS,). A part that has only some of the samples does
         not cover them: all are to be applied again, since their gradient cannot be divided.
@@ -77,7 +81,7 @@ class AppliedSamples:
         return np.array([*by_group, False], bool)[self._group_of]
 
     def count_partly_covered(self, ranges: Sequence[Range], parts: slice) -> int:
-        """Return how many samples were applied to parts within a slice that do not cover all of them.
+        """Return how many of the samples are settled in parts within a slice that do not cover all of them.
 
         Samples count once for each group of parts.
         """

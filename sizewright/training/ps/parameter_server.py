@@ -155,7 +155,7 @@ class ParameterServer:
     def forget(self, worker: int) -> list[AppliedGroup]:
         """Remove a worker that has left or is replaced: nobody waits for it, and its requests are refused.
 
-        Return the applied samples, which this worker can no longer change.
+        Return the settled samples, which this worker can no longer change.
         """
         with self._lock:
             self._removed_workers.add(worker)
@@ -166,12 +166,12 @@ class ParameterServer:
             return self.applied.groups()
 
     def applied_groups(self) -> list[AppliedGroup]:
-        """Return the applied samples."""
+        """Return the settled samples: applied, or lost and written off."""
         with self._lock:
             return self.applied.groups()
 
     def write_off(self, samples: SampleRanges) -> None:
-        """Record samples as applied that some parts have lost and that are not trained again."""
+        """Record samples as settled that some parts have lost and that are not trained again."""
         with self._lock:
             for parts, applied in self.applied.groups():
                 self.applied.put(parts, applied.union(samples))

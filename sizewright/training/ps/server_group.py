@@ -1,4 +1,4 @@
-"""The parameter servers of a session: their routing, and its changes while training goes on."""
+"""Runs in the session's process. Holds the routing of the servers, and changes it while training goes on."""
 
 from __future__ import annotations
 

@@ -74,6 +74,10 @@ class _DamagedError(Exception):
     """A file of a snapshot has changed since it was written."""
 
 
+class _NewerFormatError(Exception):
+    """A snapshot was written by a later version of Sizewright."""
+
+
 def write_snapshot(
     folder: str | Path, info: SnapshotInfo, arrays: Mapping[str, NDArray[Any]], count: Callable[[int], None]
 ) -> None:
@@ -108,7 +112,8 @@ def write_snapshot(
 def read_snapshot(folder: str | Path, job: Job) -> tuple[SnapshotInfo, dict[str, NDArray[Any]]]:
     """Return the latest snapshot below a folder, or the folder itself if it is one, with memory-mapped arrays.
 
-    Raise JobError if there is no snapshot, if it belongs to another job, or if one of its files has changed.
+    Raise JobError if there is no snapshot, if it belongs to another job or has a newer format, or if one of its files
+    has changed.
     """
     paths = snapshots(folder)
     if not paths:
@@ -121,8 +126,13 @@ def read_snapshot(folder: str | Path, job: Job) -> tuple[SnapshotInfo, dict[str,
     except _DamagedError as error:
         remedy = "Resume another one, or start a new run in another folder."
         if len(paths) > 1:
-            remedy = f"Go on from the previous one (resume {paths[-2]}), or start a new run in another folder."
+            remedy = f"Go on from the previous one (`--resume {paths[-2]}`), or start a new run in another folder."
         raise JobError(f"The snapshot {path} is damaged: {error}.", remedy) from None
+    except _NewerFormatError as error:
+        raise JobError(
+            f"The snapshot {path} has format {error}, but this version of Sizewright reads formats up to {_VERSION}.",
+            "Resume it with the version that wrote it, or start a new run in another folder.",
+        ) from None
     if info.job_hash not in job.hashes:
         raise JobError(
             f"The snapshot in {folder} belongs to another job: its model, data or training settings differ.",
@@ -169,7 +179,7 @@ def check_folder(folder: str | Path | None, resume: str | Path | None) -> None:
     if resumed is None or Path(folder).resolve() not in (resumed, resumed.parent):
         raise JobError(
             f"{folder} has snapshots of an earlier run, which this run would remove.",
-            f"Resume them (resume {folder}), or choose another folder.",
+            f"Resume them (`--resume {folder}`), or choose another folder.",
         )
 
 
@@ -291,6 +301,8 @@ def _read_meta(path: Path) -> tuple[SnapshotInfo, dict[str, str], bool]:
             raise _DamagedError(f"{path.name} has changed since it was written")
         if document["version"] == _SECOND_VERSION:
             return _old_info(document), dict(document["sha256"]), False
+        if document["version"] > _VERSION:
+            raise _NewerFormatError(document["version"])
         if document["version"] != _VERSION:
             raise _DamagedError(f"{path.name} has format {document['version']}, which this version cannot read")
         return _info(document), dict(document["sha256"]), True

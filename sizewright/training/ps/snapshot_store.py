@@ -28,7 +28,11 @@ _CHUNK = 1 << 14
 
 
 class SnapshotStore:
-    """Receives snapshots of servers. Each is of one moment, and is taken over once it is complete.
+    """Receives snapshots of servers, and takes over each once it is complete.
+
+    The snapshot of one server is of one moment; those of different servers are of different moments. This is safe
+    because each part of the weights comes with its own applied samples: a sample that only some parts have is trained
+    again, and applied to the others alone.
 
     It runs in its own process, so that it survives the failure of a server.
     """

@@ -1,4 +1,4 @@
-"""Snapshots of a running session, in memory at an interval, and on disk if a folder is given."""
+"""Runs in the session's process. Takes snapshots in memory at an interval, and on disk if a folder is given."""
 
 from __future__ import annotations
 

@@ -125,7 +125,8 @@ class Recovery:
         if health.cuts > cuts:
             self._cuts[worker.joined] = health.cuts, health.cut_s
             count = health.cuts - cuts
-            action = "It was opened again, and what had been on its way was sent again."
+            links = "The link was" if count == 1 else "The links were"
+            action = f"{links} opened again, and what had been on its way was sent again."
             cause = "link cut" if count == 1 else f"{count} links cut"
             lost_s = health.cut_s - cut_s
             at_s = max(0.0, self._clock() - lost_s)
@@ -186,8 +187,10 @@ class Recovery:
         return size.model_copy(update={"memory_bytes": memory_bytes})
 
     def _server_failure(self, member: ReplicaHandle, cause: str, lost: int, size: Resources) -> Failure:
-        source = "the last snapshot" if self._snapshots.on else "nothing, so that they begin anew"
-        action = f"Its partitions were restored from {source}."
+        if self._snapshots.on:
+            action = "Its partitions were restored from the last snapshot."
+        else:
+            action = "There was no snapshot: its rows start anew, its dense weights come from a worker."
         if cause == "oom":
             action += f" The new one has {format_bytes(size.memory_bytes)}."
         return Failure(at_s=0.0, replica=member.name, cause=cause, updates_lost=lost, action=action)

@@ -1,7 +1,8 @@
 """The client of a worker, which splits exchanges by the routing and repeats them until every server has replied.
 
-A server applies a push once, even if it arrives several times. So an exchange that is interrupted, by a change of the
-routing or by a broken connection, is sent again as a whole.
+A server applies a push once, even if it arrives several times. So after a broken connection, the parts of an exchange
+whose servers have not replied are sent again; after a change of the routing, the exchange is split anew and sent to all
+servers. A worker waits for a server or a newer routing for at most `patience_s`, by default 120 s.
 """
 
 from __future__ import annotations
@@ -120,7 +121,10 @@ class PsClient:
         return self._closed_received_bytes + sum(link.received_bytes for link in self._links.values())
 
     def announce(self, routing: Routing, gone: Collection[int] = ()) -> None:
-        """Take a routing that will be valid soon, and cut the links to servers that are `gone`."""
+        """Open links to the servers of a newer routing, and cut those to servers that are `gone`.
+
+        The exchange in progress adopts the routing only when a server calls the current one stale, or a link breaks.
+        """
         self._connect(routing, _CONNECT_TIMEOUT_S)  # now, so that a change of the routing waits for no handshake
         with self._changed:
             if routing.version > self._announced.version:

@@ -1,4 +1,4 @@
-"""The workers of a session, which join, leave and replace each other while training goes on."""
+"""Runs in the session's process. Lets workers join, leave and replace each other while training goes on."""
 
 from __future__ import annotations
 
@@ -84,8 +84,8 @@ class WorkerGroup:
     def remove(self, workers: Sequence[ReplicaHandle]) -> None:
         """Remove workers that have left or died from all servers, and lease their untrained samples again.
 
-        Which samples these are follows from the servers' accounts. Raise SizewrightError if a server has died; it must
-        be replaced first, then `remove_pending` finishes the work.
+        A sample is trained if every part of the weights has settled it, which the servers report. Raise SizewrightError
+        if a server has died; it must be replaced first, then `remove_pending` finishes the work.
         """
         self._to_remove += [worker.joined for worker in workers if worker.joined]
         self.remove_pending()

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from sizewright.errors import EngineError, JobError
 from sizewright.training.leases.sample_ranges import SampleRanges
+from sizewright.training.ps import snapshot_files
 from sizewright.training.ps.applied import AppliedGroup
 from sizewright.training.ps.routing import PARTS
 from sizewright.training.ps.snapshot_files import (
@@ -174,6 +175,16 @@ def test_altered_version_is_named(tmp_path: Path) -> None:
     meta = snapshots(tmp_path)[0] / "snapshot.json"
     meta.write_text(meta.read_text().replace('"version": 3', '"version": 4'))
     with pytest.raises(JobError, match=r"snapshot.json has changed"):
+        read_snapshot(tmp_path, JOB)
+
+
+def test_newer_format_is_not_called_damaged(tmp_path: Path) -> None:
+    write(tmp_path)
+    meta = snapshots(tmp_path)[0] / "snapshot.json"
+    document = json.loads(meta.read_text()) | {"version": 4}
+    del document["checksum"]
+    meta.write_text(json.dumps(document | {"checksum": snapshot_files._checksum(document)}))
+    with pytest.raises(JobError, match="has format 4, but this version of Sizewright reads formats up to 3"):
         read_snapshot(tmp_path, JOB)
 
 
