@@ -17,7 +17,7 @@ from sizewright.models.registry import get_model
 def make_predictor(
     prior_curve: JobCurve | None = None,
     *,
-    input_bound: bool = False,
+    may_be_input_bound: bool = False,
     parameter_priors: Mapping[str, tuple[float, float]] | None = None,
     min_allocations: int = MIN_ALLOCATIONS,
     seed: int = 0,
@@ -28,7 +28,7 @@ def make_predictor(
     ----------
     prior_curve
         The curve that a learned prior predicts for the job; the model then predicts before any trial.
-    input_bound
+    may_be_input_bound
         Whether the input pipeline may limit the throughput, as that of a user's command may.
     parameter_priors
         Replaces priors of parameters, as in `ThroughputModel`.
@@ -38,7 +38,7 @@ def make_predictor(
         Seed of the posterior draws.
     """
     model: BaseThroughputModel = ThroughputModel(parameter_priors, seed, min_allocations, prior_curve)
-    if input_bound:
+    if may_be_input_bound:
         model = CeilingModel(model)
     return PriorModel(prior_curve, model) if prior_curve else model
 

@@ -37,7 +37,7 @@ def predicted(
     rows: list[tuple[str, ...]] = []
     largest = 0.0
     if fitted_trials:
-        fitted = model or make_predictor(input_bound=bool(job.command)).fit(fitted_trials)
+        fitted = model or make_predictor(may_be_input_bound=bool(job.command)).fit(fitted_trials)
         intervals = np.stack(fitted.predict_with_interval(fitted_trials))
         actual = np.array([t.throughput for t in fitted_trials], float)
         names = [f"{format_count(t.workers, 'worker')}, {t.ps} PS" for t in fitted_trials]

@@ -38,7 +38,7 @@ def throughput(
     usable = [with_defaults(job, trial) for trial in trials if trial.usable and (trial.ps > 0) == job.has_ps]
     if not usable and (model is None or at is None):
         raise InputError("There is no usable trial to draw a curve from.", "Measure trials: sizewright profile JOB.")
-    model = model or make_predictor(input_bound=bool(job.command)).fit(usable)
+    model = model or make_predictor(may_be_input_bound=bool(job.command)).fit(usable)
     center = _center(job, usable, at)
     drawn_axes = ("workers", "ps") if job.has_ps else ("workers",)
     picture = Picture(4.6 * len(drawn_axes) + 0.6, 4.0)

@@ -34,7 +34,7 @@ def test_default_needs_trials_and_one_with_a_prior_does_not() -> None:
 
 
 def test_command_gets_a_ceiling() -> None:
-    assert isinstance(make_predictor(input_bound=True), CeilingModel)
+    assert isinstance(make_predictor(may_be_input_bound=True), CeilingModel)
 
 
 @pytest.mark.parametrize("name", ["default", "dlrover", "gp", "usl"])

@@ -13,6 +13,9 @@ workers wait for each other, T is multiplied by a factor and has a part that gro
 allocation, the geometric mean of the trials, except w, and p in Z. S, R and c are relative to Z at that allocation: so
 T has no unit and the priors hold for any job. The scale is fitted separately. Except for the bounds and their smooth
 join, the form is ours.
+
+These parameters are fitted to the trials of one job. `prior/mechanistic.py` has another formula, with coefficients that
+are fitted once to many jobs and count the work of a step, so that it predicts a job without trials.
 """
 
 from __future__ import annotations
@@ -103,6 +106,7 @@ def log_throughput(draws: Floats, axes: Axes, at: Axes) -> Floats:
     if len(axes.workers) >= _MANY_ROWS:
         draws, axes, at = _single(draws), Axes(*map(_single, axes)), Axes(*map(_single, at))
     q = {name: natural(name, draws[:, i])[:, None] for i, name in enumerate(NAMES)}
+    # axes.workers is ln w, and axes.ps is ln p.
     w, batch = np.exp(axes.workers), np.exp(axes.batch_size - at.batch_size)
     speed_up = np.exp(-(axes.worker_cpu - at.worker_cpu) - (axes.worker_gpu - at.worker_gpu))
     worker_time = (

@@ -175,7 +175,7 @@ class ThroughputModel(BaseThroughputModel):
         thinning = slice(None, None, max(step, math.ceil(len(self.draws_) / count)))
         draws = self.draws_[thinning]
         residuals = self.process_.paths(self.residuals_[thinning], self._scales(draws), _places(axes), rng)
-        rates = self._curve(draws, axes, self._other_predictions(X)) + residuals + self.mean_rate_
+        rates = self._blended_log_rates(draws, axes, self._other_predictions(X)) + residuals + self.mean_rate_
         return np.asarray(np.exp(limit_by_links(rates, self._link_limit(X))[0]))
 
     def support(self, X: Table) -> Floats:
@@ -217,13 +217,13 @@ class ThroughputModel(BaseThroughputModel):
             rows = slice(start, start + _BLOCK_ROWS)
             block = axes.pick(rows)
             residual_mean, residual_variance = self.process_.moments(residuals, scales, _places(block))
-            rates = self._curve(draws, block, others.pick(rows)) + residual_mean + self.mean_rate_
+            rates = self._blended_log_rates(draws, block, others.pick(rows)) + residual_mean + self.mean_rate_
             rates, link_variance = limit_by_links(rates, link_limit[rows])
             mean[rows] = rates.mean(axis=0)
             variance[rows] = residual_variance.mean(axis=0) + rates.var(axis=0) + link_variance
         return mean, variance + (_EXTRAPOLATION_SD * self.support(X)) ** 2
 
-    def _curve(self, draws: Floats, axes: Axes, others: _OtherPredictions) -> Floats:
+    def _blended_log_rates(self, draws: Floats, axes: Axes, others: _OtherPredictions) -> Floats:
         """Return log samples/s (d, n), up to a constant: the curve, blended with other predictions."""
         rates = curve.log_throughput(draws, axes, self.reference_)
         if others.prior is not None:
@@ -259,7 +259,7 @@ class ThroughputModel(BaseThroughputModel):
         return self.traffic_.log_limit(X)
 
     def _residuals(self, draws: Floats) -> Floats:
-        residuals = self.repeats_.rates - self._curve(draws, self._axes, self._others)
+        residuals = self.repeats_.rates - self._blended_log_rates(draws, self._axes, self._others)
         return np.where(np.isfinite(residuals), residuals, 1e3)
 
     def _log_likelihood(self, draws: Floats) -> Floats:

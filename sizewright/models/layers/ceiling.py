@@ -34,7 +34,7 @@ Floats = NDArray[np.float64]
 class CeilingModel(BaseThroughputModel):
     """A ceiling over `base`, a model of workers and PS."""
 
-    name = "reader"
+    name = "ceiling"
 
     def __init__(self, base: BaseThroughputModel) -> None:
         self.base = base

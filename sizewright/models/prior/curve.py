@@ -24,7 +24,7 @@ _EXTRAPOLATION_SD = 0.25
 
 @dataclass(frozen=True, eq=False)
 class JobCurve:
-    """Samples/s of one job at any allocation, with uncertainty as standard deviations of log samples/s.
+    """The curve that a prior predicts for one job: log samples/s at any allocation, with its standard deviation.
 
     `LearnedPrior.curve` makes it. Methods raise InputError for a table that cannot be used.
     """

@@ -1,5 +1,8 @@
 """Throughput of any job from the work of its steps: one set of coefficients for all jobs.
 
+It predicts a job without trials. `default/curve.py` has another formula, whose parameters are fitted to the trials of
+one job and say nothing about another.
+
 CPU seconds of a step of one worker, and of all p PS for that step:
 
     W = (a · work) · λ_w^-e          S = (b · work) · λ_s^-f · (1 where asynchronous, else c)

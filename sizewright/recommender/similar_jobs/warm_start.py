@@ -48,11 +48,11 @@ class WarmStart(NamedTuple):
     curve: JobCurve | None = None
     similar: tuple[SimilarJob, ...] = ()
     memory: SimilarMemory = NONE
-    doubts: tuple[Reason, ...] = ()
+    run_doubts: tuple[Reason, ...] = ()
 
     def reasons(self, own_trials: int) -> Iterator[Reason]:
         """Yield which jobs were used and their weights, or that it is a cold start if the job has no trials either."""
-        yield from self.doubts
+        yield from self.run_doubts
         if self.similar:
             runs, jobs = sum(job.runs for job in self.similar), len(self.similar)
             by_weight = sorted(self.similar, key=lambda job: -job.weight)
@@ -64,7 +64,7 @@ class WarmStart(NamedTuple):
 
     def without_memory(self) -> WarmStart:
         """Return the warm start without the memory evidence, because no allocation has as much memory."""
-        return self._replace(memory=NONE, doubts=(*self.doubts, Reason.of("similar_memory_ignored")))
+        return self._replace(memory=NONE, run_doubts=(*self.run_doubts, Reason.of("similar_memory_ignored")))
 
 
 def warm_start(
@@ -87,7 +87,7 @@ def warm_start(
     warm_curve, weights = _corrected(job, with_residuals, prior, curve)
     contradiction = _contradiction(trials, warm_curve, curve)
     if contradiction:
-        return WarmStart(memory=memory, doubts=(contradiction,))
+        return WarmStart(memory=memory, run_doubts=(contradiction,))
     similar = tuple(
         SimilarJob(name=each.job.name, runs=len(each.runs), distance=each.distance, weight=weight)
         for each, weight in zip(with_residuals, weights, strict=True)

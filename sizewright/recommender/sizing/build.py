@@ -9,7 +9,7 @@ import numpy as np
 from sizewright.datasets.trials.trial import Trial
 from sizewright.models._base import BaseThroughputModel
 from sizewright.recommender.sizing.caps import Ruling, beyond_supported
-from sizewright.recommender.sizing.reasons import assumptions, next_trials, predicted_bytes, reasons
+from sizewright.recommender.sizing.reasons import assumptions, next_trials, reasons
 from sizewright.recommender.sizing.result import Selection
 from sizewright.spec import Allocation, Alternative, Estimate, Evidence, Job, Prediction, Recommendation, Remedy, Role
 from sizewright.spec.objective import cost_of
@@ -56,15 +56,15 @@ def not_enough_data(
     A fitted `model` overrides the number of `missing` distinct allocations. With `prior_refused`, the prior is not
     among the remedies.
     """
-    account = model.explain() if model else None
-    distinct = account.distinct_allocations if account else 0
-    if account:
-        missing = max(1, account.needed - distinct)
+    explanation = model.explain() if model else None
+    distinct = explanation.distinct_allocations if explanation else 0
+    if explanation:
+        missing = max(1, explanation.needed - distinct)
     remedies = [remedy] if remedy else []
     if any(trial.limited_by in ("affinity", "none") for trial in trials):
         remedies.append("Profile as root or in a delegated control group: without one, only whole cores are measured.")
     more = ""
-    if trials and not (account and account.enough):
+    if trials and not (explanation and explanation.enough):
         more = f" ({format_count(missing, 'more distinct allocation')}; existing trials are kept)"
     remedies.append(f"Run: sizewright profile JOB --trials {max(_DEFAULT_TRIALS, distinct + missing)}{more}.")
     if not trials and not job.command and not prior_refused:
@@ -75,7 +75,7 @@ def not_enough_data(
     return Recommendation(
         status="not_enough_data",
         job=job.name,
-        evidence=_trial_evidence(trials, distinct, account.model if account else ""),
+        evidence=_trial_evidence(trials, distinct, explanation.model if explanation else ""),
         reasons=(not_enough_because(why),),
         reason_details=why,
         remedies=Remedy.numbered(remedies),
@@ -100,7 +100,7 @@ def _unvaried_axes(job: Job, trials: Sequence[Trial]) -> list[str]:
 
 def infeasible(job: Job, trials: Sequence[Trial], model: BaseThroughputModel, rulings: list[Ruling]) -> Recommendation:
     """Return "infeasible": nothing within the bounds can run. The remedies lift the caps, the last one first."""
-    account = model.explain()
+    explanation = model.explain()
     last = rulings[-1]
     remedies = []
     for ruling in reversed(rulings):
@@ -110,7 +110,7 @@ def infeasible(job: Job, trials: Sequence[Trial], model: BaseThroughputModel, ru
     return Recommendation(
         status="infeasible",
         job=job.name,
-        evidence=_trial_evidence(trials, account.distinct_allocations, account.model),
+        evidence=_trial_evidence(trials, explanation.distinct_allocations, explanation.model),
         reasons=(infeasible_because(last.result.reason),),
         reason_details=(last.result.reason,),
         remedies=Remedy.numbered(remedies or [last.result.remedy]),
@@ -149,9 +149,7 @@ def _prediction(selection: Selection) -> Prediction:
     if samples := selection.job.samples:
         time = _estimate(samples / value, samples / upper, samples / lower)
         cost = _estimate(cost_of(time.value, hourly), cost_of(time.lower, hourly), cost_of(time.upper, hourly))
-    memory = selection.evaluation.memory
-    worker_bytes = predicted_bytes(memory, scored, row, "worker")
-    ps_bytes = predicted_bytes(memory, scored, row, "ps")
+    worker_bytes, ps_bytes = selection.predicted_bytes("worker"), selection.predicted_bytes("ps")
     return Prediction(
         throughput=_estimate(value, lower, upper),
         completion_time_s=time,
@@ -211,13 +209,13 @@ def _alternatives(selection: Selection) -> tuple[Alternative, ...]:
 
 
 def _evidence(selection: Selection) -> Evidence:
-    account = selection.model.explain()
+    explanation = selection.model.explain()
     prior = selection.prior
-    return _trial_evidence(selection.trials, account.distinct_allocations, account.model).model_copy(
+    return _trial_evidence(selection.trials, explanation.distinct_allocations, explanation.model).model_copy(
         update={
             "extrapolated": bool(beyond_supported(selection.evaluation.candidates, selection.chosen)),
-            "parameters": account.parameters,
-            "pinned": account.pinned,
+            "parameters": explanation.parameters,
+            "pinned": explanation.pinned,
             "prior": prior.curve.source if prior.curve else "",
             "similar": prior.warm_start.similar,
             "assumptions": tuple(assumptions(selection)),

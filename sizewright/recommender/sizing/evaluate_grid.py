@@ -45,7 +45,7 @@ def evaluate_grid(
     cluster: Cluster | None = None,
     extrapolate: bool = False,
     runs: Sequence[FinishedJob] = (),
-    counts_only: bool = False,
+    cores_unknown: bool = False,
     bases: Bases = DEFAULT_BASES,
 ) -> GridEvaluation:
     """Score the allocations within the bounds of a job, and apply the caps.
@@ -61,7 +61,7 @@ def evaluate_grid(
     memory = CommandMemory.fit(job, observations) if job.command else MemoryModel.fit(job, observations, bases)
     embedding_bytes = 0.0 if job.command else float(table_bytes(job))
     supported_ranges = _with_prior_ranges(measured_ranges(trials), model.prior_ranges)
-    scorer = Scorer(job, model, memory, embedding_bytes, counts_only=counts_only, cluster=cluster)
+    scorer = Scorer(job, model, memory, embedding_bytes, cores_unknown=cores_unknown, cluster=cluster)
 
     def evaluate(scored: Scored) -> GridEvaluation:
         candidates = CapInput(

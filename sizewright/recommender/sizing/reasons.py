@@ -8,7 +8,6 @@ import numpy as np
 
 from sizewright.datasets.trials.trial import Trial
 from sizewright.models._base import BaseThroughputModel
-from sizewright.models.memory._base import MemoryForecast
 from sizewright.models.prior import JobCurve
 from sizewright.models.table import ALLOCATION_AXES
 from sizewright.recommender.sizing.caps import SUPPORTED_RANGE_CAP, beyond_supported
@@ -34,7 +33,7 @@ def reasons(selection: Selection) -> Iterator[Reason]:
     if prior.curve:
         yield _prior_reason(prior.curve, len(selection.trials))
         yield from prior.warm_start.reasons(len(selection.trials))
-    yield from prior.doubts
+    yield from prior.trial_doubts
     in_bounds, count = None if allowed.all() else len(allowed), int(allowed.sum())
     yield Reason.of("best_objective", objective=job.objective, allocations=count, in_bounds=in_bounds)
     if warning := untested_workers_warning(job, scored.grid.workers[chosen]):
@@ -98,18 +97,8 @@ def _memory_reason(selection: Selection) -> Reason:
     values: dict[str, float | None] = {}
     for role in roles:
         values[f"{role}_bytes"] = float(getattr(scored, f"{role}_memory_bytes")[row])
-        values[f"{role}_peak_bytes"] = predicted_bytes(selection.evaluation.memory, scored, row, role)
+        values[f"{role}_peak_bytes"] = selection.predicted_bytes(role)
     return Reason.of("memory_requested", **values)
-
-
-def predicted_bytes(memory: MemoryForecast, scored: Scored, row: int, role: Role) -> float | None:
-    """Return the predicted memory peak of a replica of the role at a row, or None if it is unknown."""
-    if not memory.known(role):
-        return None
-    grid = scored.grid
-    if role == "worker":
-        return float(memory.worker_bytes(grid.batch_size[[row]])[0])
-    return float(memory.ps_bytes(grid.ps[[row]], grid.workers[[row]], batch_size=grid.batch_size[[row]])[0])
 
 
 def assumptions(selection: Selection) -> Iterator[str]:

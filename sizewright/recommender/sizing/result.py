@@ -16,7 +16,7 @@ from sizewright.models.prior import JobCurve
 from sizewright.recommender.similar_jobs.warm_start import WarmStart
 from sizewright.recommender.sizing.evaluate_grid import GridEvaluation
 from sizewright.recommender.sizing.scoring import Scored
-from sizewright.spec import Job, Recommendation
+from sizewright.spec import Job, Recommendation, Role
 from sizewright.spec.reason import Reason
 
 
@@ -25,8 +25,8 @@ class PriorEvidence(NamedTuple):
 
     curve: JobCurve | None = None
     refusal: Reason | None = None
-    doubts: tuple[Reason, ...] = ()
-    """The trials of the job that contradict the prior."""
+    trial_doubts: tuple[Reason, ...] = ()
+    """The trials of the job that are ignored, since they contradict the prior."""
     warm_start: WarmStart = WarmStart()
     """Evidence from runs of similar jobs, which the curve includes."""
 
@@ -52,6 +52,15 @@ class Selection:
     def allowed(self) -> NDArray[np.bool_]:
         """Which rows of the grid the caps allow (n,)."""
         return self.evaluation.allowed
+
+    def predicted_bytes(self, role: Role) -> float | None:
+        """Return the predicted memory peak of a replica of the role at the target, or None if it is unknown."""
+        memory, grid, row = self.evaluation.memory, self.scored.grid, [self.chosen]
+        if not memory.known(role):
+            return None
+        if role == "worker":
+            return float(memory.worker_bytes(grid.batch_size[row])[0])
+        return float(memory.ps_bytes(grid.ps[row], grid.workers[row], batch_size=grid.batch_size[row])[0])
 
 
 class SizingResult(NamedTuple):

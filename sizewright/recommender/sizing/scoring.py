@@ -75,8 +75,8 @@ class Scored:
 class Scorer:
     """Predict throughput, memory, price and objective of allocations with a fitted model.
 
-    The model sees the links that `cluster` declares. `counts_only` says that no trial records its cores: replicas then
-    have one core, and cost 1 an hour unless the job sets prices.
+    The model sees the links that `cluster` declares. `cores_unknown` says that no trial records its cores: replicas
+    then have one core, and cost 1 per hour unless the job sets prices.
     """
 
     def __init__(
@@ -86,19 +86,19 @@ class Scorer:
         memory: MemoryForecast,
         embedding_bytes: float,
         *,
-        counts_only: bool = False,
+        cores_unknown: bool = False,
         cluster: Cluster | None = None,
     ) -> None:
         self.job = job
         self.model = model
         self.memory = memory
         self.embedding_bytes = embedding_bytes
-        self.counts_only = counts_only
+        self.cores_unknown = cores_unknown
         self.cluster = cluster
 
     def grid(self, trials: Sequence[Trial], supported_ranges: Ranges) -> Grid:
         """Return the allocations within the job's bounds, with fine steps around the supported ranges."""
-        bounds = _with_fixed_cores(self.job) if self.counts_only else self.job.bounds
+        bounds = _with_fixed_cores(self.job) if self.cores_unknown else self.job.bounds
         batch_size = self.job.training.batch_size
         return make_grid(bounds, batch_size, has_ps=self.job.has_ps, trials=trials, supported_ranges=supported_ranges)
 
@@ -143,7 +143,7 @@ class Scorer:
         return np.full_like(predicted, 0.0 if unset else float(bounds.memory_bytes[1]))
 
     def _price(self, grid: Grid, worker_memory: Floats, ps_memory: Floats) -> Floats:
-        if self.counts_only and self.job.prices == Prices() and not grid.worker_gpu.any():
+        if self.cores_unknown and self.job.prices == Prices() and not grid.worker_gpu.any():
             return (grid.workers + grid.ps) * REPLICA_HOUR
         return grid_price(self.job, grid, worker_memory, ps_memory)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from itertools import compress
 
@@ -10,6 +10,7 @@ import numpy as np
 
 from sizewright.datasets.trials.trial import Trial
 from sizewright.errors import NotEnoughDataError
+from sizewright.models.axes import COUNTS, SIZES
 from sizewright.models.factory import make_predictor
 from sizewright.models.prior import JobCurve, LearnedPrior
 from sizewright.recommender.similar_jobs.warm_start import warm_start
@@ -17,14 +18,17 @@ from sizewright.recommender.sizing.build import build_recommendation, infeasible
 from sizewright.recommender.sizing.caps import SUPPORTED_RANGE_CAP, CapInput, beyond_supported
 from sizewright.recommender.sizing.evaluate_grid import evaluate_grid, with_defaults
 from sizewright.recommender.sizing.pareto import pareto_front
-from sizewright.recommender.sizing.prior_check import check_prior, contradictions
+from sizewright.recommender.sizing.prior_check import check_prior
 from sizewright.recommender.sizing.request import SizingRequest
 from sizewright.recommender.sizing.result import PriorEvidence, Selection
 from sizewright.spec import Job, Recommendation
 from sizewright.spec.reason import Reason
+from sizewright.spec.wording import AXIS_WORDS
 
 MAX_INTERVAL_RATIO = 10.0
 """Upper over lower end of the target's throughput interval; a wider interval supports no decision."""
+_MAX_REPEAT_RATIO = 1.5
+"""Repeats of one allocation differ by a few per cent on one host; beyond this factor they contradict each other."""
 
 
 def recommend(request: SizingRequest) -> Recommendation:
@@ -34,50 +38,50 @@ def recommend(request: SizingRequest) -> Recommendation:
 
 
 def select(request: SizingRequest) -> Selection | Recommendation:
-    """Choose the target as `recommend` does, and return it with the fitted model and the evaluated grid.
+    """Fit the model, apply the caps, and return the allowed allocation with the lowest objective and its evidence.
 
-    Returns a Recommendation instead if there is no target.
+    Returns a Recommendation ("not enough data" or "infeasible") if no allocation can be chosen.
     """
     job, trials, prior = request.job, request.trials, request.prior
-    usable = [trial for trial in trials if trial.usable and (trial.ps > 0) == job.has_ps]
+    recorded = [trial for trial in trials if trial.usable and (trial.ps > 0) == job.has_ps]
     curve, refusal = _prior_curve(prior, job)
-    if not usable and curve is None:
+    if not recorded and curve is None:
         why = (_why_no_trials(trials, job), *([refusal] if refusal else []))
         return not_enough_data(job, trials, None, why, prior_refused=bool(refusal))
 
-    complete = [with_defaults(job, trial) for trial in usable]
+    filled = [with_defaults(job, trial) for trial in recorded]
     evidence = PriorEvidence(curve, refusal)
     if prior and curve:
-        check = check_prior(complete, curve)
-        usable = list(compress(usable, check.believed))
-        complete = list(compress(complete, check.believed))
+        check = check_prior(filled, curve)
+        recorded = list(compress(recorded, check.believed))
+        filled = list(compress(filled, check.believed))
         if check.against_prior:
-            evidence = PriorEvidence(None, check.against_prior, check.doubts)
+            evidence = PriorEvidence(None, check.against_prior, check.trial_doubts)
         else:
-            warm = warm_start(job, request.history, prior, curve, complete, request.now)
-            evidence = PriorEvidence(warm.curve or curve, None, check.doubts, warm)
+            warm = warm_start(job, request.history, prior, curve, filled, request.now)
+            evidence = PriorEvidence(warm.curve or curve, None, check.trial_doubts, warm)
         curve = evidence.curve
 
-    model = request.model or make_predictor(curve, input_bound=bool(job.command))
+    model = request.model or make_predictor(curve, may_be_input_bound=bool(job.command))
     try:
-        model.fit(complete)
+        model.fit(filled)
     except NotEnoughDataError as error:
         why = (Reason.of("model_refused", error=error.message.rstrip(".")),)
-        return not_enough_data(job, usable, None, why, missing=error.missing)
-    account = model.explain()
-    if not account.enough:
-        too_few = Reason.of("too_few_allocations", distinct=account.distinct_allocations, needed=account.needed)
-        return not_enough_data(job, usable, model, (too_few,))
+        return not_enough_data(job, recorded, None, why, missing=error.missing)
+    explanation = model.explain()
+    if not explanation.enough:
+        too_few = Reason.of("too_few_allocations", distinct=explanation.distinct_allocations, needed=explanation.needed)
+        return not_enough_data(job, recorded, model, (too_few,))
 
     evaluate = partial(
         evaluate_grid,
         job,
         model,
-        complete,
+        filled,
         cluster=request.cluster,
         extrapolate=request.extrapolate,
         runs=request.runs,
-        counts_only=bool(usable) and all(t.worker_cpu is None or (t.ps > 0 and t.ps_cpu is None) for t in usable),
+        cores_unknown=bool(recorded) and all(t.worker_cpu is None or (t.ps and t.ps_cpu is None) for t in recorded),
     )
     evaluation = evaluate(bases=evidence.warm_start.memory.bases)
     if evidence.warm_start.memory.runs and not evaluation.allowed.any():
@@ -86,18 +90,18 @@ def select(request: SizingRequest) -> Selection | Recommendation:
     if not evaluation.allowed.any():
         last = evaluation.rulings[-1]
         if last.cap == SUPPORTED_RANGE_CAP:
-            return not_enough_data(job, usable, model, (last.result.reason,), last.result.remedy)
-        return infeasible(job, usable, model, evaluation.rulings)
+            return not_enough_data(job, recorded, model, (last.result.reason,), last.result.remedy)
+        return infeasible(job, recorded, model, evaluation.rulings)
 
     scored = evaluation.scored
     allowed_rows = np.flatnonzero(evaluation.allowed)
     chosen = scored.best(allowed_rows)
     ratio = float(scored.upper[chosen] / scored.lower[chosen])
     if ratio > MAX_INTERVAL_RATIO:
-        too_wide, remedy = _too_wide(ratio, usable, evaluation.candidates, chosen)
-        return not_enough_data(job, usable, model, (too_wide,), remedy)
+        too_wide, remedy = _too_wide(ratio, recorded, evaluation.candidates, chosen)
+        return not_enough_data(job, recorded, model, (too_wide,), remedy)
     front = allowed_rows[pareto_front(scored.throughput[allowed_rows], scored.cost[allowed_rows])]
-    return Selection(job, usable, model, evaluation, chosen, front, evidence)
+    return Selection(job, recorded, model, evaluation, chosen, front, evidence)
 
 
 def _too_wide(ratio: float, trials: Sequence[Trial], candidates: CapInput, chosen: int) -> tuple[Reason, str]:
@@ -105,11 +109,25 @@ def _too_wide(ratio: float, trials: Sequence[Trial], candidates: CapInput, chose
     target = candidates.grid.allocation(chosen).describe()
     extrapolated = bool(beyond_supported(candidates, chosen))
     reason = Reason.of("interval_too_wide", ratio=ratio, extrapolated=extrapolated)
-    conflicts = list(contradictions(trials))
+    conflicts = list(_contradictions(trials))
     if not conflicts:
         return reason, f"Measure {target}, or another allocation near it."
     named = "; ".join(conflicts[:3]) + (f"; and {len(conflicts) - 3} more" if len(conflicts) > 3 else "")
     return reason.adding(conflicts=named), "Drop the wrong rows, or measure them again."
+
+
+def _contradictions(trials: Sequence[Trial]) -> Iterator[str]:
+    """Yield a phrase for each allocation whose repeated trials contradict each other."""
+    axes = (*COUNTS, *SIZES)
+    repeats: dict[tuple[object, ...], list[float]] = {}
+    for trial in trials:
+        repeats.setdefault(tuple(getattr(trial, axis) for axis in axes), []).append(trial.throughput or 0.0)
+    for allocation, rates in repeats.items():
+        if max(rates) > _MAX_REPEAT_RATIO * min(rates):
+            named = ", ".join(
+                f"{AXIS_WORDS[axis]} {value}" for axis, value in zip(axes, allocation, strict=True) if value is not None
+            )
+            yield f"({named}) measured {' and '.join(f'{rate:,.0f}' for rate in sorted(rates))} samples/s"
 
 
 def _prior_curve(prior: LearnedPrior | None, job: Job) -> tuple[JobCurve | None, Reason | None]:
