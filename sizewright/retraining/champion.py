@@ -25,7 +25,8 @@ class InUse(NamedTuple):
 
 def champion_prior(uri: str) -> InUse:
     """Return the prior that recommendations use with this registry. Raises MissingExtraError without mlflow."""
-    last_good = _cache(uri)
+    digest = hashlib.sha256(uri.encode()).hexdigest()[:16]
+    last_good = Settings.from_environment().cache_folder / f"champion-{digest}.json"
     try:
         registry = Registry(uri)
         version = registry.champion()
@@ -36,7 +37,9 @@ def champion_prior(uri: str) -> InUse:
         prior = registry.load(version)
     except RegistryError as error:
         return _fallback(last_good, error)
-    _keep(last_good, prior)
+    with suppress(OSError):  # the cache serves times without the registry; a failure to write it does no harm
+        last_good.parent.mkdir(parents=True, exist_ok=True)
+        write_text_atomically(last_good, json.dumps({"source": prior.source, "prior": prior.to_json()}))
     return InUse(prior)
 
 
@@ -47,14 +50,3 @@ def _fallback(last_good: Path, error: RegistryError) -> InUse:
     except (OSError, ValueError, KeyError, TypeError, StoreError):
         return InUse(LearnedPrior.load(), f"{error.message} None was used here before; the shipped prior is used.")
     return InUse(prior, f"{error.message} The last known champion is used: {prior.source}.")
-
-
-def _keep(last_good: Path, prior: LearnedPrior) -> None:
-    """Cache the champion for times without the registry; a failure to write it does no harm."""
-    with suppress(OSError):
-        last_good.parent.mkdir(parents=True, exist_ok=True)
-        write_text_atomically(last_good, json.dumps({"source": prior.source, "prior": prior.to_json()}))
-
-
-def _cache(uri: str) -> Path:
-    return Settings.from_environment().cache_folder / f"champion-{hashlib.sha256(uri.encode()).hexdigest()[:16]}.json"

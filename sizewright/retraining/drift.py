@@ -40,7 +40,8 @@ def drift(runs: Sequence[FinishedJob], predictor: str = "") -> Drift:
     """
     from scipy.stats import binom
 
-    usable = [run for run in runs if _is_usable(run) and re.search(rf"{re.escape(predictor)}(?!\d)", run.expected_by)]
+    by_predictor = re.compile(rf"{re.escape(predictor)}(?!\d)")
+    usable = [run for run in runs if _is_usable(run) and by_predictor.search(run.expected_by)]
     usable = sorted(usable, key=lambda run: run.started_at.timestamp() if run.started_at else -math.inf)[-MAX_RUNS:]
     if len(usable) < MIN_RUNS:
         reason = (

@@ -103,7 +103,12 @@ def _family_ratios(challenger: Sequence[JobScore], champion: Sequence[JobScore],
     for family in by_family(champion):
         pairs = [(new, old) for new, old in zip(challenger, champion, strict=True) if old.family == family]
         measurement_factors = np.exp(noise_sd * rng.standard_normal((len(pairs), _DRAWS)))
-        errors = np.array([[_errors(score, measurement_factors[i]) for score in pair] for i, pair in enumerate(pairs)])
+        errors = np.array(
+            [
+                [_errors(challenger_score, factors), _errors(champion_score, factors)]
+                for (challenger_score, champion_score), factors in zip(pairs, measurement_factors, strict=True)
+            ]
+        )
         sampled = rng.integers(len(pairs), size=(len(pairs), _DRAWS))
         new, old = errors[sampled, :, np.arange(_DRAWS)].mean(axis=0).T
         ratios[family] = float(np.quantile(new / np.maximum(old, 1e-9), _QUANTILE))
