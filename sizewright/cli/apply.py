@@ -19,7 +19,7 @@ from sizewright.cli.options import (
     Roles,
     Text,
     executors,
-    of_base,
+    manifest_options,
     read_seconds,
 )
 from sizewright.cli.output import Format
@@ -80,7 +80,7 @@ def apply(
     from sizewright.errors import InputError
 
     options: dict[str, Any] = {name: value for name, value in {"context": context, "version": version}.items() if value}
-    options |= of_base(base, role)
+    options |= manifest_options(base, role)
     if out:
         if wait:
             raise InputError("--wait has no effect with --out, which only writes a file.", "Leave one of them out.")

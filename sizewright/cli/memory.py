@@ -29,10 +29,10 @@ def memory(
     from sizewright.cli.progress import Bar
     from sizewright.cli.tables import print_memory
 
-    described = api.load_job(job, data)
-    if log := api.check_log(described):
+    loaded_job = api.load_job(job, data)
+    if log := api.check_log(loaded_job):
         stderr().print(describe_log(log))
     with Bar("calculating"):
-        report = api.memory(described, store=store, cluster=cluster)
+        report = api.memory(loaded_job, store=store, cluster=cluster)
     show(report, output, lambda console: print_memory(console, report))
     raise typer.Exit(0 if report.least_ps else _INFEASIBLE)

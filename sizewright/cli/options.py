@@ -224,7 +224,7 @@ MetricsHost = Annotated[
 ]
 
 
-def of_base(base: str | None, roles: list[str] | None) -> dict[str, object]:
+def manifest_options(base: str | None, roles: list[str] | None) -> dict[str, object]:
     """Return the options of an executor that sizes a user's manifest. Raises InputError for a malformed role."""
     from sizewright.errors import InputError
 

@@ -56,9 +56,9 @@ def profile(
     from sizewright.cli.tables import trials_table
     from sizewright.errors import TrialError
 
-    described = api.load_job(job, data)
+    loaded_job = api.load_job(job, data)
     console = stderr()
-    if report := api.check_log(described):
+    if report := api.check_log(loaded_job):
         console.print(describe_log(report))
     with api.open_store(store, create=True) as opened, Bar("starting", at_once=True) as bar:
         steps: list[Step] = []
@@ -71,7 +71,7 @@ def profile(
         try:
             with redirect_stdout(sys.stderr):  # Ray prints there when a replica dies
                 finished = api.profile(
-                    described,
+                    loaded_job,
                     store=opened,
                     trials=trials,
                     fresh=fresh,

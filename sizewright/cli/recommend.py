@@ -27,7 +27,7 @@ from sizewright.cli.options import (
     Store,
     Tracking,
     TrialsFile,
-    of_base,
+    manifest_options,
 )
 from sizewright.cli.output import Format
 from sizewright.cli.verbs import examples
@@ -81,14 +81,14 @@ def recommend(
         raise InputError(
             "--base and --role need the executor of the manifest.", "Name it, such as --executor kubeflow."
         )
-    renderer = get_executor(executor or "local", **of_base(base, role)) if executor or out else None
-    described = api.load_job(
+    renderer = get_executor(executor or "local", **manifest_options(base, role)) if executor or out else None
+    loaded_job = api.load_job(
         job, data, samples=samples, objective=objective and objective.value, deadline=deadline or None
     )
-    trial_rows = read_rows(trials, map_, described)
+    trial_rows = read_rows(trials, map_, loaded_job)
     with Bar("sizing"):
         answer = api.recommend(
-            described,
+            loaded_job,
             trials=trial_rows,
             store=store,
             cluster=cluster,
@@ -98,13 +98,13 @@ def recommend(
             tracking_uri=tracking_uri,
         )
     answer = _naming_job_file(answer, job)
-    plan = api.plan(described, answer) if renderer and answer.target else None
+    plan = api.plan(loaded_job, answer) if renderer and answer.target else None
     manifest = renderer.render(plan) if renderer and plan else None
-    path = result_file(out, f"{described.name}.{'sh' if (manifest or '').startswith('#!') else 'yaml'}") if out else ""
+    path = result_file(out, f"{loaded_job.name}.{'sh' if (manifest or '').startswith('#!') else 'yaml'}") if out else ""
     if manifest and path:
         write_file(path, as_named(path, manifest))
     if manifest is None or path:
-        show(answer, output, lambda console: print_recommendation(console, answer, described))
+        show(answer, output, lambda console: print_recommendation(console, answer, loaded_job))
     elif output is Format.json or manifest.startswith("#!"):
         show_data(manifest_data(manifest), output, lambda _: typer.echo(manifest, nl=False))
     else:

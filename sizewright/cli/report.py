@@ -83,11 +83,11 @@ def report(
     from sizewright.cli.output import show_data, stderr
     from sizewright.cli.progress import Bar
 
-    described = api.load_job(job, data) if job else None
-    trial_rows = read_rows(trials, map_, described)
+    loaded_job = api.load_job(job, data) if job else None
+    trial_rows = read_rows(trials, map_, loaded_job)
     with Bar("sizing"):
         files, missing = api.report(
-            described,
+            loaded_job,
             trials=trial_rows,
             store=store,
             cluster=cluster,
