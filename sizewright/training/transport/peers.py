@@ -36,7 +36,7 @@ class _FrameHead(NamedTuple):
     version: int
     start: int = 0
     """The first dense weight."""
-    count: int = 0
+    length: int = 0
     """Rows, dense weights, or parts with applied samples."""
     width: int = 0
     """Weights of a row, or the number of ranges of applied samples."""
@@ -81,7 +81,7 @@ class Peer:
         head = _FrameHead(
             _Kind.rows,
             self.version,
-            count=len(rows.keys),
+            length=len(rows.keys),
             width=rows.weights.shape[1],
             state_width=rows.state.shape[1],
         )
@@ -93,7 +93,7 @@ class Peer:
             _Kind.dense,
             self.version,
             start=start,
-            count=len(weights),
+            length=len(weights),
             width=weights.size // max(1, len(weights)),
             state_width=state.shape[1],
         )
@@ -102,7 +102,7 @@ class Peer:
     def put_applied(self, parts: Parts, samples: SampleRanges) -> None:
         """Send the applied samples of parts of the weights."""
         ranges = samples.to_array()
-        self._send(_FrameHead(_Kind.applied, self.version, count=len(parts), width=len(ranges)), parts, ranges)
+        self._send(_FrameHead(_Kind.applied, self.version, length=len(parts), width=len(ranges)), parts, ranges)
 
     def done(self, version: int) -> None:
         """Report that everything of a version has been sent."""
@@ -129,16 +129,16 @@ def serve_peer(sock: socket.socket, source: int, sink_of: Callable[[int], Sink])
             sock.sendall(_ACK)
             continue
         if frame.kind == _Kind.applied:
-            parts = np.empty(frame.count, np.int64)
+            parts = np.empty(frame.length, np.int64)
             ranges = np.empty((frame.width, 2), np.int64)
             if not (receive_into(sock, parts) and receive_into(sock, ranges)):
                 break
             sink.put_applied(parts, SampleRanges(ranges.tolist()))
             sock.sendall(_ACK)
             continue
-        keys = np.empty(frame.count if frame.kind == _Kind.rows else 0, np.int64)
-        weights = np.empty((frame.count, frame.width), np.float32)
-        state = np.empty((frame.count, frame.state_width), np.float32)
+        keys = np.empty(frame.length if frame.kind == _Kind.rows else 0, np.int64)
+        weights = np.empty((frame.length, frame.width), np.float32)
+        state = np.empty((frame.length, frame.state_width), np.float32)
         if not all(receive_into(sock, array) for array in (keys, weights, state)):
             break
         if frame.kind == _Kind.rows:
