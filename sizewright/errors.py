@@ -4,6 +4,7 @@
     ├── InputError                     a file, value or option that cannot be used
     │   ├── JobError                   job or cluster file: missing, malformed, unknown key, impossible bound
     │   │   └── RecordError            a record created in Python with invalid values (also a ValueError)
+    │   ├── ForbiddenError             a platform does not allow the request: no login, permission or quota
     │   ├── ClickLogError              click log: missing, empty, too many broken rows
     │   ├── StoreError                 trial store, trial file, bank or prior that cannot be read or written
     │   │   └── NoTrialsError          there is no trial store yet
@@ -12,7 +13,7 @@
     ├── RegistryError                  the MLflow server does not answer, or its contents cannot be trusted
     │   └── UnusableVersionError       a registered prior that was modified or deleted, or is of another version
     ├── MissingExtraError              an optional dependency is not installed
-    ├── EngineError                    Ray or the host failed: ports, shared memory, permissions
+    ├── EngineError                    Ray, the host or the platform failed or did not answer
     │   ├── EngineDiedError            Ray itself has ended: no further trial can run
     │   └── LimitError                 cores or memory of a replica cannot be limited as asked
     └── TrialError                     a trial ended without a measurement
@@ -34,6 +35,7 @@ __all__ = [
     "ClickLogError",
     "EngineDiedError",
     "EngineError",
+    "ForbiddenError",
     "InputError",
     "JobError",
     "LimitError",
@@ -94,6 +96,10 @@ class RecordError(JobError, ValueError):
     """A record that is created in Python with invalid values."""
 
 
+class ForbiddenError(InputError):
+    """A platform does not allow the request: the user is not logged in, or has no permission or quota for it."""
+
+
 class ClickLogError(InputError):
     """A click log that is missing, empty or broken beyond the allowed share."""
 
@@ -136,7 +142,7 @@ class MissingExtraError(SizewrightError):
 
 
 class EngineError(SizewrightError):
-    """Ray or the host refused to run a trial."""
+    """Ray, the host or the platform failed or did not answer."""
 
 
 class EngineDiedError(EngineError):

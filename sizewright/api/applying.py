@@ -60,21 +60,21 @@ def apply(
     with ExitStack() as stack:
         plan_or_path = _plan_or_path(plan)
         if executor == "local":
-            made, loaded = _attach_to_local_run(stack, plan_or_path, options)
+            executor, plan = _attach_to_local_run(stack, plan_or_path, options)
         else:
-            made = get_executor(executor, **options) if isinstance(executor, str) else executor
-            loaded = _load_plan(plan_or_path, made)
-        if not made.capabilities.adjust:
-            raise unsupported(made.name, "adjust")
-        if loaded.kind == "keep":
-            return Application(plan_id=loaded.id, executor=made.name, became="unchanged")
-        loaded = loaded.model_copy(update={"asked_by": asked_by}) if asked_by else loaded
+            executor = get_executor(executor, **options) if isinstance(executor, str) else executor
+            plan = _load_plan(plan_or_path, executor)
+        if not executor.capabilities.adjust:
+            raise unsupported(executor.name, "adjust")
+        if plan.kind == "keep":
+            return Application(plan_id=plan.id, executor=executor.name, became="unchanged")
+        plan = plan.model_copy(update={"asked_by": asked_by}) if asked_by else plan
         audit_log = AuditLog(ledger or Settings.from_environment().ledger or DEFAULT_LEDGER)
         loaded_rails = load_rails(rails)
         if dry_run:
-            GuardrailExecutor(made, rails=loaded_rails).check(loaded)
-        guarded = GuardrailExecutor(made, rails=loaded_rails, ledger=audit_log)
-        return _apply(guarded, made, loaded, audit_log, dry_run, confirm, wait_s)
+            GuardrailExecutor(executor, rails=loaded_rails).check(plan)
+        guarded = GuardrailExecutor(executor, rails=loaded_rails, ledger=audit_log)
+        return _apply(guarded, executor, plan, audit_log, dry_run, confirm, wait_s)
 
 
 def manifest(
@@ -90,13 +90,13 @@ def manifest(
 
     Return the manifest, its difference from the text `before`, and remarks on what a person has to check in it.
     """
-    made = get_executor(executor, **options) if isinstance(executor, str) else executor
-    loaded = _load_plan(_plan_or_path(plan), made)
-    loaded = loaded.model_copy(update={"asked_by": asked_by}) if asked_by else loaded
-    if loaded.kind != "keep":  # render() itself rejects `keep`
-        GuardrailExecutor(made, rails=load_rails(rails)).check(loaded)
-    text = made.render(loaded)
-    return text, text_difference(before, text), remarks_on(made, loaded)
+    executor = get_executor(executor, **options) if isinstance(executor, str) else executor
+    plan = _load_plan(_plan_or_path(plan), executor)
+    plan = plan.model_copy(update={"asked_by": asked_by}) if asked_by else plan
+    if plan.kind != "keep":  # render() itself rejects `keep`
+        GuardrailExecutor(executor, rails=load_rails(rails)).check(plan)
+    text = executor.render(plan)
+    return text, text_difference(before, text), remarks_on(executor, plan)
 
 
 def remarks_on(executor: Executor, plan: Plan) -> list[str]:
@@ -111,29 +111,29 @@ def _plan_or_path(plan: PlanLike) -> Plan | Path:
 
 def _apply(
     guarded: GuardrailExecutor,
-    made: Executor,
+    executor: Executor,
     plan: Plan,
     audit_log: AuditLog,
     dry_run: bool,
     confirm: Callable[[str], bool],
     wait_s: float,
 ) -> Application:
-    ids = {"plan_id": plan.id, "executor": made.name}
-    if applied_before := guarded.before(plan):
+    ids = {"plan_id": plan.id, "executor": executor.name}
+    if applied_before := guarded.find_applied(plan):
         return Application(**ids, became="unchanged", handle=applied_before.handle)
     if not dry_run:
         guarded.check(plan)
-    handle = _find_handle(made, plan, audit_log)
-    changes = made.difference(plan) if isinstance(made, ShowsDifference) else _sizes_difference(plan)
+    handle = _find_handle(executor, plan, audit_log)
+    if handle is None and plan.kind != "launch":
+        raise InputError(f"Plan {plan.id} changes {plan.job.name}, which is not running.", "Launch it first.")
+    changes = executor.difference(plan) if isinstance(executor, ShowsDifference) else _sizes_difference(plan)
     if changes:
-        changes += "".join(f"Note: {remark}\n" for remark in remarks_on(made, plan))
+        changes += "".join(f"Note: {remark}\n" for remark in remarks_on(executor, plan))
     if dry_run or not confirm(changes):
         return Application(**ids, became="dry run" if dry_run else "declined", difference=changes, handle=handle)
     audit_log.check()
-    if plan.kind == "launch":
+    if handle is None or plan.kind == "launch":
         handle = guarded.launch(plan)
-    elif handle is None:
-        raise InputError(f"Plan {plan.id} changes {plan.job.name}, which is not running.", "Launch it first.")
     else:
         guarded.adjust(handle, plan)
     first_step_s = _time_to_first_step(guarded, handle, wait_s)
@@ -141,12 +141,12 @@ def _apply(
 
 
 def _attach_to_local_run(stack: ExitStack, plan: Plan | Path, options: dict[str, object]) -> tuple[Executor, Plan]:
-    loaded = plan if isinstance(plan, Plan) else Plan.load(plan)
-    if loaded.kind == "launch":
-        raise InputError(f"Plan {loaded.id} launches a job on this host.", "Start it with: sizewright run.")
+    plan = plan if isinstance(plan, Plan) else Plan.load(plan)
+    if plan.kind == "launch":
+        raise InputError(f"Plan {plan.id} launches a job on this host.", "Start it with: sizewright run.")
     if options:
         raise InputError(f"The local executor takes no options here, got {', '.join(options)}.", "Leave them out.")
-    return stack.enter_context(attached_to(loaded.job.name)), loaded
+    return stack.enter_context(attached_to(plan.job.name)), plan
 
 
 def _load_plan(plan: Plan | Path, executor: Executor) -> Plan:

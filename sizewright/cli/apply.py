@@ -92,7 +92,7 @@ def apply(
     with ExitStack() as stack:
 
         def confirm(changes: str) -> bool:
-            if not (yes or _confirmed(changes)):
+            if changes and not (yes or _confirmed(changes)):
                 return False
             stack.enter_context(Bar("applying"))
             return True
@@ -108,7 +108,7 @@ def apply(
             wait_s=wait,
             **options,
         )
-    show(application, output, lambda console: _print(console, application, shown=not (dry_run or yes)))
+    show(application, output, lambda console: _print(console, application, wait, shown=not (dry_run or yes)))
     raise typer.Exit(_DECLINED if application.became == "declined" else 0)
 
 
@@ -184,17 +184,22 @@ def _show_changes(console: Console, changes: str) -> None:
         console.print(line, style=colours.get(line[:1], ""), soft_wrap=True)
 
 
-def _print(console: Console, application: Application, *, shown: bool) -> None:
+def _print(console: Console, application: Application, wait_s: float, *, shown: bool) -> None:
     if not shown:
         _show_changes(console, application.difference)
     plan = f"Plan {application.plan_id}"
-    job = f" as {application.handle.id}" if application.handle else ""
+    job = application.handle.id if application.handle else ""
     sentences = {
-        "applied": f"{plan} is applied by {application.executor}{job}.",
-        "unchanged": f"{plan} was carried out before{job}: nothing to do.",
+        "applied": f"{application.executor} accepted plan {application.plan_id}{f' for {job}' if job else ''}.",
+        # A plan that was carried out before has a handle.
+        "unchanged": f"{plan} was carried out before as {job}: nothing to do."
+        if job
+        else f"{plan} keeps the job as it is.",
         "declined": f"{plan} was not applied.",
         "dry run": f"{plan} would make these changes." if application.difference else "Nothing would change.",
     }
     console.print(sentences[application.became], style="bold")
     if application.first_step_s is not None:
         console.print(f"The first training step came after {application.first_step_s:.1f} s.")
+    elif wait_s and application.became == "applied":
+        console.print(f"No step within {wait_s:g} s.")

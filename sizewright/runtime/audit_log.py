@@ -30,8 +30,10 @@ class Entry(Record):
     asked_by: str = ""
     target: Allocation
     reason: str = ""
-    became: Literal["applied", "refused", "trains"]
-    why: str = Field(default="", description="why the plan was refused")
+    became: Literal["applied", "refused", "failed", "trains"] = Field(
+        description="failed: the platform failed or did not answer, and may have applied the plan"
+    )
+    why: str = Field(default="", description="why the plan was refused, or what failed")
     details: tuple[Reason, ...] = Field(default=(), description="violations of the guard rails, with their numbers")
     seconds: float = Field(
         default=0.0,
@@ -48,7 +50,7 @@ class AuditLog(JsonLines[Entry]):
     def __init__(self, path: str | Path) -> None:
         super().__init__(path, Entry, "the ledger of plans")
 
-    def applied(self, plan: Plan, executor: str, where: str = "") -> Entry | None:
+    def last_applied(self, plan: Plan, executor: str, where: str = "") -> Entry | None:
         """Return the last entry that says that `executor` applied the plan at `where`, or None."""
         key = (plan.id, plan.job.name, executor, where)
         for entry in reversed(self.read()):

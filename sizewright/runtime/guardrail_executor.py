@@ -50,8 +50,8 @@ class GuardrailExecutor:
 
         Raises InputError for a plan that violates the guard rails.
         """
-        if self._once and (before := self.before(plan)) and before.handle:
-            return before.handle
+        if self._once and (applied := self.find_applied(plan)) and applied.handle:
+            return applied.handle
         return self._apply(plan, lambda: self._executor.launch(plan))
 
     def adjust(self, handle: Handle, plan: Plan) -> None:
@@ -59,7 +59,7 @@ class GuardrailExecutor:
 
         Raises InputError for a plan that violates the guard rails.
         """
-        if self.before(plan):
+        if self.find_applied(plan):
             return
 
         def adjust() -> Handle:
@@ -73,19 +73,19 @@ class GuardrailExecutor:
         if isinstance(self._executor, RestoresReplicas):
             self._executor.expect_memory(handle, ps_bytes)
 
-    def before(self, plan: Plan) -> Entry | None:
+    def find_applied(self, plan: Plan) -> Entry | None:
         """Return the entry of a plan that was applied already, or None.
 
         Raises InputError where the plan had another target then.
         """
-        before = self._ledger.applied(plan, self._executor.name, self._where) if self._ledger else None
-        if before and before.target != plan.target:
+        entry = self._ledger.last_applied(plan, self._executor.name, self._where) if self._ledger else None
+        if entry and entry.target != plan.target:
             raise InputError(
-                f"Plan {plan.id} was already applied on {before.at:%Y-%m-%d %H:%M} with another target "
-                f"({before.target.describe()}).",
+                f"Plan {plan.id} was already applied on {entry.at:%Y-%m-%d %H:%M} with another target "
+                f"({entry.target.describe()}).",
                 "Give the changed plan a new id.",
             )
-        return before
+        return entry
 
     def _share_costs(self, costs: ChangeCosts | None) -> None:
         """Learn the costs that earlier processes recorded, and record those of this one."""
@@ -119,7 +119,9 @@ class GuardrailExecutor:
         try:
             handle = apply()
         except SizewrightError as error:
-            self._record(plan, "refused", self._clock() - began, why=error.message)
+            # Only a refusal says that the plan was not applied: an answer of the platform may have been lost.
+            result = "refused" if isinstance(error, InputError) else "failed"
+            self._record(plan, result, self._clock() - began, why=error.message)
             raise
         self._record(plan, "applied", self._clock() - began, handle=handle)
         return handle

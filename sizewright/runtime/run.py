@@ -11,12 +11,13 @@ from typing import NamedTuple
 
 from sizewright.datasets.runs.finished_job import FinishedJob, is_cpu_limited
 from sizewright.datasets.trials.trial import now
-from sizewright.errors import SizewrightError
+from sizewright.errors import EngineDiedError, EngineError, ForbiddenError, SizewrightError
 from sizewright.executors.registry import unsupported
 from sizewright.recommender.control.controller import Controller
 from sizewright.recommender.control.decisions import Decision
 from sizewright.runtime.recorder import Recorder
 from sizewright.spec import Allocation, Executor, Handle, Job, Metrics, Outcome, Plan
+from sizewright.spec.units import format_count
 
 _LOG = logging.getLogger(__name__)
 
@@ -24,6 +25,8 @@ Clock = Callable[[], float]
 MetricsCallback = Callable[[Metrics | None], None]
 """A callback for each observation of a job; it receives None where the job could not be observed."""
 _REQUIRED = ("launch", "observe", "stop")
+_MAX_UNANSWERED_S = 3600.0
+"""A platform that does not answer for this long is given up; the job trains on."""
 
 
 class RunProgress(NamedTuple):
@@ -88,8 +91,8 @@ def run_plan(
 
     An interrupt (Ctrl-C) stops the job, and the outcome says so. A failed job is an outcome, too.
 
-    Raises UnsupportedError for an executor that lacks a needed capability, and any error that kept the job from
-    training.
+    Raises UnsupportedError for an executor that lacks a needed capability, any error that kept the job from training,
+    and EngineError if the platform does not answer for an hour: the job is then neither stopped nor recorded.
     """
     for capability in (*_REQUIRED, *(["adjust"] if tune else [])):
         if not getattr(executor.capabilities, capability):
@@ -113,7 +116,9 @@ def run_plan(
             running.tuner = tune(handle, plan.target)
             callbacks.append(_turns(running, running.tuner))
         callbacks += [observer(running) for observer in observers]
-        outcome = _observe_until_ended(executor, handle, [log_errors(callback) for callback in callbacks], every_s)
+        outcome = _observe_until_ended(running, [log_errors(callback) for callback in callbacks], every_s)
+    except _UnansweredError:
+        raise
     except BaseException:
         with suppress(SizewrightError):  # the first error is the one to raise
             finish(executor.stop(handle))
@@ -121,30 +126,89 @@ def run_plan(
     return finish(outcome)
 
 
-def _observe_until_ended(
-    executor: Executor, handle: Handle, callbacks: Sequence[MetricsCallback], every_s: float
-) -> Outcome:
-    last_error = ""
+class _UnansweredError(EngineError):
+    """A platform did not answer for so long that its job is not observed any more."""
+
+
+class _ObservationErrors:
+    """Warn of a job that cannot be observed, once for each message, and give up after `_MAX_UNANSWERED_S`."""
+
+    def __init__(self, running: Running) -> None:
+        self._running = running
+        self._message = ""
+        self._unanswered_since_s: float | None = None
+
+    def add(self, error: SizewrightError) -> None:
+        """Warn of an error."""
+        if error.message != self._message:
+            _LOG.warning("The job cannot be observed; it trains on: %s", error)
+        self._message = error.message
+
+    def add_unanswered(self, error: SizewrightError) -> None:
+        """Warn of a platform that did not say whether the job has ended. Raises _UnansweredError after too long."""
+        self.add(error)
+        now_s = self._running.clock()
+        if self._unanswered_since_s is None:
+            self._unanswered_since_s = now_s
+        if now_s - self._unanswered_since_s > _MAX_UNANSWERED_S:
+            hours = format_count(_MAX_UNANSWERED_S / 3600, "hour")
+            raise _UnansweredError(
+                f"Job {self._running.handle.id} could not be observed for {hours}, and was not stopped: "
+                f"{error.message.rstrip('.')}.",
+                "Run the same plan again when the platform answers: a job that still runs is not launched again.",
+            )
+
+    def platform_answered(self) -> None:
+        """Note that the platform said whether the job has ended."""
+        self._unanswered_since_s = None
+
+    def forget(self) -> None:
+        """Warn again at the next error: the job was observed."""
+        self._message = ""
+
+
+def _observe_until_ended(running: Running, callbacks: Sequence[MetricsCallback], every_s: float) -> Outcome:
+    executor, handle = running.executor, running.handle
     try:
-        while not executor.wait(handle, every_s):
-            metrics = None
-            try:
-                metrics = executor.observe(handle)
-                last_error = ""
-            except SizewrightError as error:  # `wait` says whether the job has ended
-                if error.message != last_error:  # warn once, not twice a second
-                    _LOG.warning("The job cannot be observed; it trains on: %s", error)
-                last_error = error.message
-            for callback in callbacks:
-                callback(metrics)
+        _call_until_ended(running, callbacks, every_s)
     except KeyboardInterrupt:
         return executor.stop(handle)
+    except _UnansweredError:
+        raise
     except SizewrightError as error:
         outcome = executor.stop(handle)
         if outcome.status != "failed":
             raise
         return outcome if outcome.message else outcome.model_copy(update={"message": str(error)})
     return executor.stop(handle)
+
+
+def _call_until_ended(running: Running, callbacks: Sequence[MetricsCallback], every_s: float) -> None:
+    """Call the callbacks with each observation until the job has ended.
+
+    A platform that does not answer says nothing about the job, which is waited for.
+    """
+    executor, handle = running.executor, running.handle
+    errors = _ObservationErrors(running)
+    while True:
+        metrics = None
+        try:
+            if executor.wait(handle, every_s):
+                return
+            errors.platform_answered()
+        except EngineDiedError:
+            raise
+        except (EngineError, ForbiddenError) as error:
+            errors.add_unanswered(error)
+            time.sleep(every_s)  # the wait may have failed at once
+        else:
+            try:
+                metrics = executor.observe(handle)
+                errors.forget()
+            except SizewrightError as error:  # `wait` says whether the job has ended
+                errors.add(error)
+        for callback in callbacks:
+            callback(metrics)
 
 
 def _limits_warning(running: Running) -> MetricsCallback:

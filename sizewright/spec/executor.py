@@ -79,7 +79,10 @@ class Executor(Protocol):
         ...
 
     def wait(self, handle: Handle, timeout_s: float) -> bool:
-        """Wait up to `timeout_s` seconds for the job to end, and return whether it has finished or failed."""
+        """Wait up to `timeout_s` seconds for the job to end, and return whether it has finished or failed.
+
+        Raises EngineError if the platform does not answer; a run then waits again, and does not stop the job.
+        """
         ...
 
     def stop(self, handle: Handle) -> Outcome:
@@ -104,7 +107,10 @@ class ShowsDifference(Protocol):
         ...
 
     def difference(self, plan: Plan) -> str:
-        """Return a diff from the current state to the plan without changing anything; raises as applying it would."""
+        """Return a diff from the current state to the plan; empty if applying the plan would change nothing.
+
+        Nothing is changed. Raises the errors that applying the plan would raise.
+        """
         ...
 
 

@@ -88,6 +88,25 @@ def test_apply_without_terminal_fails_and_a_declined_plan_changes_nothing(
         assert bool(server.objects) is answer
 
 
+def test_plan_that_changes_nothing_is_not_asked_about(
+    call: Any, folder: Path, server: StandIn, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(server, "log", lambda name: "")
+    keep = write_plan(folder, LAUNCH.model_copy(update={"id": "p-0", "kind": "keep", "current": SMALL}))
+    assert "Plan p-0 keeps the job as it is." in call("apply", keep, "--executor", "kubeflow").out
+    plan = write_plan(folder, LAUNCH)
+    launched = call("apply", plan, "--executor", "kubeflow", "--yes", "--wait", 0.001)
+    assert "kubeflow accepted plan p-1 for default/ctr." in launched.out
+    assert "No step within 0.001 s." in launched.out
+    again = call("apply", plan, "--executor", "kubeflow", "--ledger", "other.jsonl")
+    assert (again.code, again.err) == (0, "")
+
+
+def test_dry_run_of_a_change_without_a_job_is_refused(call: Any, folder: Path, server: StandIn) -> None:
+    result = call("apply", write_plan(folder, ADJUST), "--executor", "kubeflow", "--dry-run")
+    assert "Plan p-2 changes ctr, which is not running. Launch it first." in result.err
+
+
 def test_rendered_manifest_is_accepted_as_a_plan(call: Any, folder: Path, server: StandIn) -> None:
     manifest = folder / "job.yaml"
     assert call("apply", write_plan(folder, LAUNCH), "--executor", "volcano", "--out", manifest, "--yes").code == 0

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from sizewright.errors import EngineError, InputError
+from sizewright.errors import EngineError, InputError, SizewrightError
 from sizewright.runtime.audit_log import AuditLog
 from sizewright.runtime.guardrail_executor import GuardrailExecutor
 from sizewright.spec import Allocation, ChangeCost, Job, Plan, Rails, RoleRails
@@ -81,17 +81,22 @@ def test_plan_beyond_the_rails_is_recorded_and_not_applied(tmp_path: Path) -> No
     assert last.details == (Reason.of("replicas_outside_rail", role="worker", replicas=4, min=1, max=3),)
 
 
-def test_plan_that_the_executor_refused_can_be_retried(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("error", "result"), [(InputError("No room.", "Wait."), "refused"), (EngineError("It does not answer."), "failed")]
+)
+def test_plan_that_the_executor_did_not_apply_can_be_retried(
+    tmp_path: Path, error: SizewrightError, result: str
+) -> None:
     fake = FakeExecutor()
     executor = guarded(tmp_path, fake)
     handle = executor.launch(LAUNCH)
-    fake.fail_next("adjust", EngineError("No room.", "Wait."))
-    with pytest.raises(EngineError):
+    fake.fail_next("adjust", error)
+    with pytest.raises(type(error)):
         executor.adjust(handle, ADJUST)
     executor.adjust(handle, ADJUST)
     assert methods(fake) == ["launch", "adjust", "adjust"]
     results = [e.became for e in AuditLog(tmp_path / "ledger.jsonl").read()]
-    assert results == ["trains", "applied", "refused", "trains", "applied"]
+    assert results == ["trains", "applied", result, "trains", "applied"]
 
 
 def test_other_attributes_are_those_of_the_executor(tmp_path: Path) -> None:

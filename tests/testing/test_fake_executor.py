@@ -2,7 +2,15 @@ from __future__ import annotations
 
 import pytest
 
-from sizewright.errors import EngineError, InputError, ReplicaDiedError, UnsupportedError
+from sizewright.errors import (
+    EngineDiedError,
+    EngineError,
+    ForbiddenError,
+    InputError,
+    ReplicaDiedError,
+    SizewrightError,
+    UnsupportedError,
+)
 from sizewright.runtime.run import RunProgress, run_plan
 from sizewright.spec import Allocation, Capabilities, ChangeCost, Handle, Job, Metrics, Plan
 from sizewright.testing import FakeExecutor, ManualClock
@@ -215,13 +223,38 @@ def test_job_that_does_not_answer_for_a_while_trains_on(
     assert caplog.text.count("trains on: The cluster does not answer.") == 1
 
 
+@pytest.mark.parametrize("kind", [EngineError, ForbiddenError])
+def test_job_trains_on_while_its_platform_cannot_be_asked(
+    fake: FakeExecutor, clock: ManualClock, caplog: pytest.LogCaptureFixture, kind: type[SizewrightError]
+) -> None:
+    for _ in range(3):
+        fake.fail_next("wait", kind("The cluster does not answer."))
+    assert run_plan(fake, LAUNCH, every_s=0.05, clock=clock).status == "finished"
+    assert caplog.text.count("trains on: The cluster does not answer.") == 1
+
+
+def test_run_that_gives_up_on_its_platform_does_not_stop_the_job(fake: FakeExecutor) -> None:
+    class Hours:
+        at_s = 0.0
+
+        def __call__(self) -> float:
+            self.at_s += 900.0
+            return self.at_s
+
+    for _ in range(99):
+        fake.fail_next("wait", EngineError("The cluster does not answer."))
+    with pytest.raises(EngineError, match=r"ctr-1 could not be observed for 1 hour, and was not stopped: The cluster"):
+        run_plan(fake, LAUNCH, every_s=0.001, clock=Hours())
+    assert "stop" not in [call.method for call in fake.calls]
+
+
 def test_failed_run_returns_an_outcome_and_an_error_stops_it(fake: FakeExecutor) -> None:
     def lose(_: RunProgress) -> None:
         fake.fail_replica(handle_of(fake), "ps-0", recovered_s=None)
 
     assert run_plan(fake, LAUNCH, progress=lose).status == "failed"
-    fake.fail_next("wait", EngineError("Ray is gone."))
-    with pytest.raises(EngineError, match="Ray is gone"):
+    fake.fail_next("wait", EngineDiedError("Ray is gone."))
+    with pytest.raises(EngineDiedError, match="Ray is gone"):
         run_plan(fake, LAUNCH, progress=lose)
     assert fake.calls[-1].method == "stop"
     with pytest.raises(UnsupportedError, match=r"fake executor cannot launch jobs\. Executors that can: .*local, ray"):

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypeVar
 
-from sizewright.errors import EngineError, InputError, MissingExtraError, SizewrightError
+from sizewright.errors import EngineError, ForbiddenError, InputError, MissingExtraError, SizewrightError
 from sizewright.executors.kubernetes.objects import check_items, check_object, unusable_answer
 from sizewright.spec._json import loads
 
@@ -61,8 +61,8 @@ class KubeApi:
     def apply(self, document: Mapping[str, Any], *, dry_run: bool = False) -> dict[str, Any]:
         """Apply the object on the server, and return the result. Fields that the kind does not have are refused.
 
-        Raises InputError if others own one of its fields (409), the server refuses it (422), or we may not apply it
-        (403); EngineError if the server does not answer.
+        Raises InputError if others own one of its fields (409) or the server refuses it (422), ForbiddenError if the
+        user may not apply it (401, 403), and EngineError if the server does not answer.
         """
         kind, meta = str(document["kind"]), document["metadata"]
         resource = self._resource(str(document["apiVersion"]), kind)
@@ -177,7 +177,10 @@ class KubeApi:
             except (HTTPError, OSError) as error:
                 if is_last:
                     message = f"The API server did not answer the request to {request}: {error}"
-                    remedy = "Check that it is reachable. The request may have been carried out: read before you retry."
+                    remedy = (
+                        "Check that it is reachable. The request may have been carried out. Running the command again "
+                        "is safe: a plan is applied once."
+                    )
                     raise EngineError(f"{message.rstrip('.')}.", remedy) from None
             except _CLIENT_ERRORS as error:
                 raise unusable_answer(request, f"{type(error).__name__}: {error}") from None
@@ -205,7 +208,11 @@ def _translate(request: str, error: Any) -> SizewrightError:
             "Have the other owner give those fields up, or remove them from the manifest.",
         )
     if error.status in (401, 403):
-        return InputError(f"Not allowed to {request}: {message}.", "Ask for a role that may, or use another context.")
+        remedies = {
+            401: "Log in again, or use another context.",
+            403: "Ask for the permission or the quota that the message names.",
+        }
+        return ForbiddenError(f"Not allowed to {request}: {message}.", remedies[error.status])
     if _INVALID_BODY in message:
         fields = message.partition("): ")[2]
     if error.status in (400, 413, 415, 422) or _INVALID_BODY in message:

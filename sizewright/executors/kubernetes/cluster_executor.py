@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import tempfile
 import time
 from collections.abc import Callable, Mapping
@@ -9,7 +10,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any, ClassVar
 
-from sizewright.errors import EngineError, InputError, SizewrightError
+from sizewright.errors import EngineError, ForbiddenError, InputError, SizewrightError
 from sizewright.executors.difference import difference
 from sizewright.executors.kubernetes.api import KubeApi
 from sizewright.executors.kubernetes.container_spec import YamlMap
@@ -22,6 +23,8 @@ from sizewright.executors.time_to_first_step import TimeToFirstStep
 from sizewright.executors.yaml_documents import to_yaml
 from sizewright.spec import Allocation, Capabilities, Handle, Job, Metrics, Outcome, Plan, Role
 from sizewright.spec.outcome import Status
+
+_LOG = logging.getLogger(__name__)
 
 _DELETE_TIMEOUT_S = 120.0
 _METRICS_API = "metrics.k8s.io/v1beta1"
@@ -71,21 +74,19 @@ class ClusterExecutor(ManifestExecutor):
         Raises InputError if another job has its name, and the API server's errors.
         """
         check_launches(plan)
-        planned = PlannedObject(plan, self)
-        document = self._to_apply(planned.document, plan)
+        planned_object = PlannedObject(plan, self)
+        document = self._to_apply(planned_object.document, plan)
         since_s = self._clock()
         handle = self._handle(document, plan)
-        existing = self._get(handle)
-        if existing and _is_being_deleted(existing):
+        job_object = self._get(handle)
+        if job_object and _is_being_deleted(job_object):
             self._delete(handle)
-            existing = None
-        if existing and not LiveObject(existing, self).was_applied_by(planned):
-            raise InputError(
-                f"There is a {self.kind} {handle.id} already.", "Make a plan that adjusts it, or rename the job."
-            )
-        if not existing:
+            job_object = None
+        if job_object:
+            self._check_launched(handle, job_object, planned_object)
+        else:
             self.api.apply(document)
-            self._time_first_step(handle, planned, since_s, 0)
+            self._time_first_step(handle, planned_object, since_s, 0)
         self._outcomes.pop(handle.id, None)
         return handle
 
@@ -96,29 +97,20 @@ class ClusterExecutor(ManifestExecutor):
         """
         check_capable(self, plan)
         job_object = self._known(handle)
-        live = LiveObject(self.sized_object(job_object), self, job_object)
-        planned = PlannedObject(plan, self)
-        check_adjusts(plan, handle)
-        if _is_being_deleted(job_object):
-            raise InputError(f"{self.kind} {handle.id} is being deleted.", "Launch it again.")
-        if plan.kind == "keep" or live.was_applied_by(planned):
+        live_object = LiveObject(self.sized_object(job_object), self, job_object)
+        planned_object = PlannedObject(plan, self)
+        if not self._check_can_adjust(handle, job_object, live_object, planned_object):
             return
-        if self.end_status(job_object):
-            raise InputError(f"{self.kind} {handle.id} has ended: there is nothing to change.", "Launch it again.")
-        live.check_current(plan)
-        if live.has(planned):
-            return
-        live.check_cool_down(plan, self._clock())
-        self._check_base(job_object)
-        in_place = live.changes_in_place(planned, self.scales, self.resizes)
-        document = self._to_apply(self.change_object(plan, planned.document) if in_place else planned.document, plan)
+        in_place = live_object.changes_in_place(planned_object, self.scales, self.resizes)
+        job_document = planned_object.document
+        document = self._to_apply(self.change_object(plan, job_document) if in_place else job_document, plan)
         since_s = self._clock()
         samples = self._samples_trained(handle)
         if in_place:
             self.api.apply(document)
         else:
             self._restart(handle, job_object, document)
-        self._time_first_step(handle, planned, since_s, samples)
+        self._time_first_step(handle, planned_object, since_s, samples)
 
     def observe(self, handle: Handle) -> Metrics:
         """Return the metrics of the pods that run; a job in a queue has none."""
@@ -135,9 +127,9 @@ class ClusterExecutor(ManifestExecutor):
         def read_log(pod: str, container: str, lines: int | None) -> str:
             try:
                 return self.api.log(namespace, pod, container, lines)
-            except (InputError, EngineError) as error:
-                if "Not allowed" in error.message:
-                    raise
+            except ForbiddenError:
+                raise
+            except (InputError, EngineError):
                 return ""  # the container has not started, or its node does not answer: the next call reads it again
 
         metrics = pods.read(pod_objects, usages, read_log)
@@ -178,24 +170,35 @@ class ClusterExecutor(ManifestExecutor):
         return handle if self._get(handle) else None
 
     def difference(self, plan: Plan) -> str:
-        """Return what the plan would change on the cluster, as the lines of a diff.
+        """Return what the plan would change on the cluster, as the lines of a diff; empty if it would change nothing.
 
         Nothing is changed. Raises the errors that applying the plan would raise.
         """
-        planned = PlannedObject(plan, self)
-        complete = self._to_apply(planned.document, plan)
-        job_object = self._get(self._handle(complete, plan))
-        in_place = True
-        if job_object:
-            self._check_base(job_object)
-            live = LiveObject(self.sized_object(job_object), self, job_object)
-            in_place = live.changes_in_place(planned, self.scales, self.resizes)
-        if not in_place:
-            return difference(job_object, self._dry_run(complete)) + "The job is deleted and restarted.\n"
+        check_capable(self, plan)
         self.groups(plan)  # raises for a plan that keeps the job
-        document = self._to_apply(self.change_object(plan, planned.document), plan)
-        before = job_object if document["kind"] == self.kind else None
-        return difference(before, self.api.apply(document, dry_run=True))
+        planned_object = PlannedObject(plan, self)
+        document = self._to_apply(planned_object.document, plan)
+        handle = self._handle(document, plan)
+        if plan.kind == "launch":
+            return self._launch_difference(handle, planned_object, document)
+        job_object = self._known(handle)
+        live_object = LiveObject(self.sized_object(job_object), self, job_object)
+        if not self._check_can_adjust(handle, job_object, live_object, planned_object):
+            return ""
+        if not live_object.changes_in_place(planned_object, self.scales, self.resizes):
+            return difference(job_object, self._dry_run(document)) + "The job is deleted and restarted.\n"
+        change = self._to_apply(self.change_object(plan, planned_object.document), plan)
+        before = job_object if change["kind"] == self.kind else None
+        return difference(before, self.api.apply(change, dry_run=True))
+
+    def _launch_difference(self, handle: Handle, planned_object: PlannedObject, document: dict[str, Any]) -> str:
+        job_object = self._get(handle)
+        if job_object is None:
+            return difference(None, self.api.apply(document, dry_run=True))
+        if _is_being_deleted(job_object):
+            return difference(None, self._dry_run(document))
+        self._check_launched(handle, job_object, planned_object)
+        return ""
 
     def sized_object(self, job_object: dict[str, Any]) -> dict[str, Any]:
         """Return the object that has the sizes of a job."""
@@ -234,6 +237,32 @@ class ClusterExecutor(ManifestExecutor):
         meta["annotations"] = annotations
         return {**document, "metadata": meta}
 
+    def _check_launched(self, handle: Handle, job_object: Mapping[str, Any], planned_object: PlannedObject) -> None:
+        """Raise InputError if the job was not launched by this very plan."""
+        if not LiveObject(job_object, self).was_applied_by(planned_object):
+            raise InputError(
+                f"There is a {self.kind} {handle.id} already.", "Make a plan that adjusts it, or rename the job."
+            )
+
+    def _check_can_adjust(
+        self, handle: Handle, job_object: Mapping[str, Any], live_object: LiveObject, planned_object: PlannedObject
+    ) -> bool:
+        """Return whether the plan changes the job. Raises InputError if the job cannot be changed by it now."""
+        plan = planned_object.plan
+        check_adjusts(plan, handle)
+        if _is_being_deleted(job_object):
+            raise InputError(f"{self.kind} {handle.id} is being deleted.", "Launch it again.")
+        if plan.kind == "keep" or live_object.was_applied_by(planned_object):
+            return False
+        if self.end_status(job_object):
+            raise InputError(f"{self.kind} {handle.id} has ended: there is nothing to change.", "Launch it again.")
+        live_object.check_current(plan)
+        if live_object.has(planned_object):
+            return False
+        live_object.check_cool_down(plan, self._clock())
+        self._check_base(job_object)
+        return True
+
     def _check_base(self, job_object: Mapping[str, Any]) -> None:
         """Raise InputError if the job was made from a base manifest and this executor has none."""
         if not self._base and (job_object["metadata"].get("annotations") or {}).get(BASE_MARK):
@@ -263,42 +292,56 @@ class ClusterExecutor(ManifestExecutor):
     def _restart(self, handle: Handle, job_object: dict[str, Any], document: dict[str, Any]) -> None:
         """Delete the job and apply its new manifest.
 
-        A dry run first raises whatever the cluster refuses. If the cluster refuses the manifest after all, the previous
-        job is restored; if that fails, too, its object is kept in a file that the error names.
+        A dry run first raises whatever the cluster refuses. If the cluster refuses the manifest after all, or the user
+        interrupts the change, the previous job is started again; if that fails, too, its object is kept in a file that
+        the error names.
         """
         self._dry_run(document)
-        metadata = {
-            key: value
-            for key, value in job_object["metadata"].items()
-            if key in ("name", "namespace", "labels", "annotations")
-        }
-        previous = {key: job_object[key] for key in ("apiVersion", "kind", "spec")} | {"metadata": metadata}
+        previous = _as_applied(job_object)
         try:
             self._delete(handle)
             self._await_pods(handle, job_object)
             self.api.apply(document)
-        except SizewrightError as error:
-            self._restore(handle, previous, error)
+        except BaseException as error:  # an interrupt must not leave the job deleted either
+            if self._restore(handle, previous, error):
+                sentence = (
+                    f"{self.kind} {handle.id} was deleted for this change, and was started again as it was before."
+                )
+                _report(sentence, error)
             raise
 
-    def _restore(self, handle: Handle, previous: dict[str, Any], cause: SizewrightError) -> None:
-        """Apply the previous object of a job. Raises EngineError with the file that keeps it, if that fails."""
+    def _restore(self, handle: Handle, previous: dict[str, Any], cause: BaseException) -> bool:
+        """Start the previous job again if it was deleted, and return whether it was.
+
+        Raises EngineError with the file that keeps its object, if that fails.
+        """
+        state = "may be gone"
         try:
             job_object = self._get(handle)
-            if job_object is None:
-                self.api.apply(previous)
-            if job_object is None or not _is_being_deleted(job_object):
-                return
-            state = "is being deleted"
-        except SizewrightError:
-            state = "may be gone"
+            if job_object and not _is_being_deleted(job_object):
+                return False
+            if job_object:
+                state = "is being deleted"
+                if isinstance(cause, SizewrightError):
+                    raise cause  # the deletion was waited for in vain
+                self._await_deleted(handle)
+            self.api.apply(previous)
+        except (SizewrightError, KeyboardInterrupt):
+            raise self._not_restored(handle, previous, state, cause) from cause
+        return True
+
+    def _not_restored(self, handle: Handle, previous: dict[str, Any], state: str, cause: BaseException) -> EngineError:
+        """Keep the object of the previous job in a file, and return the error that names it."""
         path = Path(tempfile.mkdtemp(prefix="sizewright-")) / f"{handle.id.replace('/', '-')}.yaml"
         path.write_text(to_yaml([f"{handle.id} before its change failed"], previous), encoding="utf-8")
-        raise EngineError(
-            f"{self.kind} {handle.id} {state}, and could not be restored after its change failed: {cause.message}",
+        event = (
+            f"its change failed: {cause.message}" if isinstance(cause, SizewrightError) else "an interrupted change."
+        )
+        return EngineError(
+            f"{self.kind} {handle.id} {state}, and could not be restored after {event}",
             f"Its object is in {path}: once the cluster answers, kubectl apply --server-side "
             f"--field-manager=sizewright -f it, or launch the job again.",
-        ) from cause
+        )
 
     def _await_pods(self, handle: Handle, job_object: Mapping[str, Any]) -> None:
         """Wait until all pods of the job are gone, since they write its checkpoints as they end."""
@@ -312,15 +355,27 @@ class ClusterExecutor(ManifestExecutor):
             time.sleep(0.5)
 
     def _dry_run(self, document: dict[str, Any]) -> dict[str, Any]:
-        """Return the object as the cluster would create it under a name that is not in use."""
+        """Return the object as the cluster would create it. Raises the API server's errors.
+
+        While the job exists, a dry run under its own name would be checked as a change of it, and fields that cannot be
+        changed would be refused. Therefore the creation is checked under a name that is not in use.
+        """
         name = document["metadata"]["name"]
-        renamed = {**document, "metadata": {**document["metadata"], "name": f"{name[:50]}-check"}}
-        created = self.api.apply(renamed, dry_run=True)
+        check_name = f"{name[:50]}-check"
+        renamed = {**document, "metadata": {**document["metadata"], "name": check_name}}
+        try:
+            created = self.api.apply(renamed, dry_run=True)
+        except SizewrightError as error:
+            error.message = error.message.replace(check_name, name)  # the user has no object of the other name
+            raise
         return {**created, "metadata": {**created["metadata"], "name": name}}
 
     def _delete(self, handle: Handle) -> None:
-        deadline_s = time.monotonic() + _DELETE_TIMEOUT_S
         self.api.delete(self.api_version, self.kind, _namespace(handle), handle.id.partition("/")[2])
+        self._await_deleted(handle)
+
+    def _await_deleted(self, handle: Handle) -> None:
+        deadline_s = time.monotonic() + _DELETE_TIMEOUT_S
         while self._get(handle):
             if time.monotonic() > deadline_s:
                 raise EngineError(
@@ -328,12 +383,15 @@ class ClusterExecutor(ManifestExecutor):
                 )
             time.sleep(0.1)
 
-    def _time_first_step(self, handle: Handle, planned: PlannedObject, since_s: float, samples: int | None) -> None:
+    def _time_first_step(
+        self, handle: Handle, planned_object: PlannedObject, since_s: float, samples: int | None
+    ) -> None:
         """Measure the time until the first step after a change, if the `samples` before it are known."""
         if samples is None:
             return
-        target = Allocation(**planned.sizes, batch_size=planned.plan.target.batch_size)
-        self._steps.await_step(handle.id, planned.plan, target, since_s, samples)
+        plan = planned_object.plan
+        target = Allocation(**planned_object.sizes, batch_size=plan.target.batch_size)
+        self._steps.await_step(handle.id, plan, target, since_s, samples)
 
     def _samples_trained(self, handle: Handle) -> int | None:
         try:
@@ -363,3 +421,18 @@ def _namespace(handle: Handle) -> str:
 
 def _is_being_deleted(job_object: Mapping[str, Any]) -> bool:
     return bool(job_object["metadata"].get("deletionTimestamp"))
+
+
+def _as_applied(job_object: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the object without what the server and the operator added, so that it can be applied again."""
+    metadata = job_object["metadata"]
+    kept = {key: metadata[key] for key in ("name", "namespace", "labels", "annotations") if key in metadata}
+    return {key: job_object[key] for key in ("apiVersion", "kind", "spec")} | {"metadata": kept}
+
+
+def _report(sentence: str, error: BaseException) -> None:
+    """Tell the user a sentence beside an error: in its message, or by a warning if it is an interrupt."""
+    if isinstance(error, SizewrightError):
+        error.message = f"{error.message} {sentence}"
+    else:
+        _LOG.warning(sentence)

@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 import yaml
 
-from sizewright.errors import EngineError, InputError, UnsupportedError
+from sizewright.errors import EngineError, ForbiddenError, InputError, UnsupportedError
 from sizewright.executors import get_executor
+from sizewright.executors.kubernetes.api import KubeApi
 from sizewright.executors.kubernetes.cluster_executor import ClusterExecutor
 from sizewright.spec import Allocation, Handle, Job, Plan
 from sizewright.spec.command import Command, Progress
@@ -184,7 +185,16 @@ def test_conflict_names_the_field_and_its_owner(server: StandIn, make: Make) -> 
 @pytest.mark.parametrize(
     ("status", "error", "message"),
     [
-        (403, InputError, r"Not allowed to apply TFJob default/ctr: injected failure 403\. Ask for a role"),
+        (
+            401,
+            ForbiddenError,
+            r"Not allowed to apply TFJob default/ctr: injected failure 401\. Log in again, or use another",
+        ),
+        (
+            403,
+            ForbiddenError,
+            r"Not allowed to apply TFJob default/ctr: injected failure 403\. Ask for the permission or",
+        ),
         (422, InputError, r"refuses to apply TFJob default/ctr: injected failure 422"),
         (400, InputError, "refuses to apply TFJob default/ctr"),
         (500, EngineError, r"failed to apply TFJob default/ctr: injected failure 500 \(500\)"),
@@ -200,7 +210,7 @@ def test_server_error_is_raised_and_the_job_stays_unchanged(
     before = str(server.objects)
     server.fail("PATCH", "tfjobs", status, times=99)
     for plan in (adjust(TWO), adjust(MORE_MEMORY)):
-        with pytest.raises(error, match=message.replace("default/ctr", "default/ctr(-check)?")):
+        with pytest.raises(error, match=message):
             executor.adjust(handle, plan)
     assert str(server.objects) == before
 
@@ -226,11 +236,96 @@ def test_job_is_restored_when_its_restart_is_refused(server: StandIn, make: Make
     executor = make()
     handle = executor.launch(LAUNCH)
     server.fail("PATCH", "tfjobs/ctr", 422, times=1, after=1)  # the check passes, and what follows it does not
-    with pytest.raises(InputError, match="422"):
+    says = r"422\. TFJob default/ctr was deleted for this change, and was started again as it was before\."
+    with pytest.raises(InputError, match=says):
         executor.adjust(handle, adjust(MORE_MEMORY))
     assert executor.observe(handle).allocation == ONE
     executor.adjust(handle, adjust(MORE_MEMORY))
     assert executor.observe(handle).allocation == MORE_MEMORY
+
+
+@pytest.mark.parametrize("finalizer_polls", [0, 3])
+def test_job_is_restored_when_its_restart_is_interrupted(
+    server: StandIn, make: Make, monkeypatch: pytest.MonkeyPatch, finalizer_polls: int
+) -> None:
+    executor = make()
+    handle = executor.launch(LAUNCH)
+    delete, get = KubeApi.delete, KubeApi.get
+    polls = list(range(finalizer_polls))
+    deleted: list[dict[str, Any]] = []
+
+    def delete_and_interrupt(api: KubeApi, *key: str) -> None:
+        if job_object := get(api, *key):
+            job_object["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+            deleted.append(job_object)
+        delete(api, *key)
+        raise KeyboardInterrupt
+
+    def get_after_finalizers(api: KubeApi, *key: str) -> dict[str, Any] | None:
+        if deleted and polls:
+            polls.pop()
+            return deleted[0]
+        return get(api, *key)
+
+    monkeypatch.setattr(KubeApi, "delete", delete_and_interrupt)
+    monkeypatch.setattr(KubeApi, "get", get_after_finalizers)
+    with pytest.raises(KeyboardInterrupt):
+        executor.adjust(handle, adjust(MORE_MEMORY))
+    assert executor.observe(handle).allocation == ONE
+    assert not polls
+
+
+def refusals(executor: ClusterExecutor, server: StandIn) -> Iterator[tuple[Plan, str]]:
+    """Put the job into a state in which a plan is refused, and yield the plan with the refusal."""
+    job_object = server.objects["TFJob", "default", "ctr"]
+    yield LAUNCH.model_copy(update={"id": "p-9"}), "There is a TFJob default/ctr already"
+    yield LAUNCH.model_copy(update={"target": TWO}), "was applied with other sizes"
+    yield adjust(MORE_MEMORY).model_copy(update={"current": TWO}), "was made for 2 workers"
+    yield adjust(ONE, migrate=("ps-0",)), "cannot migrate"
+    executor.adjust(Handle(executor="kubeflow", id="default/ctr", job="ctr"), adjust(TWO, cooldown_s=600.0))
+    yield adjust(ONE, 3).model_copy(update={"current": TWO}), "cool-down of its last plan"
+    job_object = server.objects["TFJob", "default", "ctr"]
+    job_object["status"] = {"conditions": [{"type": "Succeeded", "status": "True"}]}
+    yield adjust(MORE_MEMORY, 4), "has ended"
+    job_object["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+    yield adjust(MORE_MEMORY, 4), "is being deleted"
+    del server.objects["TFJob", "default", "ctr"]
+    yield adjust(MORE_MEMORY, 4), "The cluster has no TFJob default/ctr"
+
+
+def test_difference_raises_the_errors_of_applying_the_plan(server: StandIn, make: Make) -> None:
+    executor = make()
+    handle = executor.launch(LAUNCH)
+    for plan, message in refusals(executor, server):
+        with pytest.raises(InputError, match=message):
+            executor.difference(plan)
+        with pytest.raises(InputError, match=message):
+            executor.launch(plan) if plan.kind == "launch" else executor.adjust(handle, plan)
+
+
+def test_difference_is_empty_where_applying_the_plan_changes_nothing(server: StandIn, make: Make) -> None:
+    executor = make()
+    handle = executor.launch(LAUNCH)
+    assert executor.difference(LAUNCH) == ""
+    assert executor.difference(adjust(ONE)) == ""
+    executor.adjust(handle, adjust(TWO, cooldown_s=600.0))
+    assert executor.difference(adjust(TWO, cooldown_s=600.0)) == ""
+
+
+def test_difference_of_a_launch_over_a_job_being_deleted_is_the_whole_job(server: StandIn, make: Make) -> None:
+    executor = make()
+    executor.launch(LAUNCH)
+    server.objects["TFJob", "default", "ctr"]["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+    assert "+  name: ctr\n" in executor.difference(LAUNCH.model_copy(update={"id": "p-9"}))
+
+
+@pytest.mark.parametrize("status", [401, 403])
+def test_observe_raises_where_the_logs_may_not_be_read(server: StandIn, make: Make, status: int) -> None:
+    executor = make()
+    handle = executor.launch(LAUNCH)
+    server.fail("GET", "log", status, times=99)
+    with pytest.raises(ForbiddenError, match="Not allowed to read the log"):
+        executor.observe(handle)
 
 
 def test_another_process_uses_the_launched_job(server: StandIn, make: Make) -> None:
