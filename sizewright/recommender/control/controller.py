@@ -242,12 +242,12 @@ class Controller:
             return self._record(action, "adjust", stage, plan)
         with self._step("apply"):
             error = self._apply(plan)
-        if not error:
+        if error is None:
             if stage == "scale":
                 self._scaling_changes += 1
             else:
                 self._stabilizer.remedy_applied()
-        return self._record(action, "adjust", stage, plan, applied=not error, error=error)
+        return self._record(action, "adjust", stage, plan, applied=error is None, error=error or "")
 
     def _change_cost(self) -> ChangeCost:
         """Return the cost of starting or stopping replicas; an executor's costs depend on the kind of change only."""
@@ -271,24 +271,26 @@ class Controller:
             rebalance=action.rebalance,
         )
 
-    def _apply(self, plan: Plan) -> str:
-        """Apply the plan; return why that failed, or an empty string. After a failure the job trains on."""
+    def _apply(self, plan: Plan) -> str | None:
+        """Apply the plan; return why that failed, or None. After a failure the job trains on."""
         cooldown_s = self._cooldown_s(plan)
+        error_message = None
         try:
             self._executor.adjust(self._handle, plan)
         except Exception as error:  # any failure is recorded, and the change is not tried again at once
             _LOG.debug("A plan could not be applied.", exc_info=error)
             self._failure_cool_down.begin(cooldown_s)
-            return error.message if isinstance(error, SizewrightError) else f"{type(error).__name__}: {error}"
+            error_message = error.message if isinstance(error, SizewrightError) else f"{type(error).__name__}: {error}"
+        else:
+            if plan.target != self.allocation:
+                self._allocation_changed(plan.target)
+            with suppress(SizewrightError):  # the change is done, whether or not its cost can be asked for
+                cooldown_s = self._cooldown_s(plan)  # now with the seconds that this change took
         finally:
             self._windows.forget()
             self._stabilizer.forget()
             self._cool_down.begin(cooldown_s)
-        if plan.target != self.allocation:
-            self._allocation_changed(plan.target)
-        with suppress(SizewrightError):  # the change is done, whether or not its cost can be asked for
-            self._cool_down.begin(self._cooldown_s(plan))  # now with the seconds that this change took
-        return ""
+        return error_message
 
     def _cooldown_s(self, plan: Plan) -> float:
         scaling = self._scaler.scaling

@@ -167,6 +167,13 @@ def test_refused_plan_is_recorded_and_retried_after_the_cool_down() -> None:
     assert throughput(running.tuner.allocation) > 0.95 * rate(8, 4)  # the third was taken
 
 
+def test_failure_without_a_message_is_not_taken_for_a_change() -> None:
+    running = Running(at(1, 1))
+    running.fake.fail_next("adjust", EngineError(""))
+    (failed,) = [each for each in running.turns(40) if each.applied is False]
+    assert failed.allocation == at(1, 1)
+
+
 def test_refused_stabilization_is_retried_after_the_cool_down(monkeypatch: pytest.MonkeyPatch) -> None:
     running = Running(at(8, 4))
     larger = Allocation.of(8, 4, 0.5, 0.3, 512, 1024 * MIB, 2048 * MIB)
