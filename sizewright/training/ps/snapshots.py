@@ -140,7 +140,10 @@ class Snapshots:
             self._replica_group.pool.get([self._store.refuse.remote([member.index + 1 for member in servers])])
 
     def fill_from_snapshot(self, member: ReplicaHandle, parts: Parts, dense: slice, version: int) -> None:
-        """Send a server its parts and its dense slice; see `server_group.FillServer`."""
+        """Send a server its parts and its dense slice from the last snapshot; see `server_group.FillServer`.
+
+        Without a store its rows are new, and its dense weights come from a worker.
+        """
         pool = self._replica_group.pool
         if self._store is not None:
             with self.lock:

@@ -1,8 +1,8 @@
 """The account of trained and lost samples, from the session's leases and the servers' applied samples.
 
-A sample is trained when all servers have acknowledged its push. Each server reports which samples were applied to each
-part of its weights. So a sample that is trained and not applied to a part was lost there, whatever the cause: a server
-that died after its last snapshot, a cancelled change, or a late report.
+A sample is trained when all servers have acknowledged its push. Each server reports which samples are settled in each
+part of its weights. So a sample that is trained and not settled in a part was lost there, whatever the cause: a server
+that died after its last snapshot, a cancelled change, or a late report. It is counted, and then written off: settled.
 """
 
 from __future__ import annotations
