@@ -1,8 +1,8 @@
 """The client of a worker, which splits exchanges by the routing and repeats them until every server has replied.
 
 A server applies a push once, even if it arrives several times. So after a broken connection, the parts of an exchange
-whose servers have not replied are sent again; after a change of the routing, the exchange is split again and sent to all
-servers. A worker waits for a server or a newer routing for at most `patience_s`, by default 120 s.
+whose servers have not replied are sent again; after a change of the routing, the exchange is split again and sent to
+all servers. A worker waits for a server or a newer routing for at most `patience_s`, by default 120 s.
 """
 
 from __future__ import annotations
