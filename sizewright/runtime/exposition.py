@@ -158,9 +158,13 @@ def _metrics(
     replicas: dict[tuple[str, str], dict[str, Any]],
     groups: dict[tuple[str, str], dict[str, Any]],
 ) -> tuple[float, Metrics]:
-    at_s, batch_size = fields.pop(_OBSERVED_AT), fields.pop(_BATCH_SIZE, None)
+    at_s = fields.pop(_OBSERVED_AT)
+    batch_size = fields.pop(_BATCH_SIZE, None)
     if batch_size is not None:
-        sides = {role: [g for (r, _), g in sorted(groups.items(), key=_by_number) if r == role] for role in ROLES}
+        sides: dict[str, list[dict[str, Any]]] = {role: [] for role in ROLES}
+        for (role, _), group in sorted(groups.items(), key=_by_number):
+            if role in sides:
+                sides[role].append(group)
         fields["allocation"] = {"batch_size": batch_size} | sides
     ordered = [
         validate(ReplicaMetrics, {"role": role, "index": int(index)} | sums)

@@ -73,9 +73,12 @@ def _allocation(job: Job, sizes: Mapping[str, Any]) -> Allocation:
 
 def _read(name: str, value: Any) -> Any:
     """Parse the value of an option. Raises JobError that names the option."""
-    parse_size = parse_bytes if name.endswith("_memory") else parse_cores if name.endswith("_cpu") else parse_count
     try:
-        return parse_size(value)
+        if name.endswith("_memory"):
+            return parse_bytes(value)
+        if name.endswith("_cpu"):
+            return parse_cores(value)
+        return parse_count(value)
     except ValueError as error:
         raise JobError(f"{_options([name])}: {error}.", "Correct the option.") from None
 

@@ -23,4 +23,5 @@ def admit_shortest_first(problem: Problem, scheduler_state: SchedulerState) -> P
     base = serve_in_order(problem, np.argsort(seconds_left, kind="stable"), problem.smallest, strict=False)
     offered = problem.offered & (base > 0)[:, None]
     offered[:, 0] = base == 0
-    return replace(valued(problem, completion_saved(scheduler_state, problem.smallest)), offered=offered, fallback=base)
+    problem = valued(problem, completion_saved(scheduler_state, problem.smallest))
+    return replace(problem, offered=offered, fallback=base)

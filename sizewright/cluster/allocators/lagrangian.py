@@ -30,4 +30,5 @@ class Lagrangian(Allocator):
         dual = solve_dual(scaled, until)
         choice = repair(scaled, dual.prices, dual.choice)
         choice = local_search(scaled, dual, choice, self.gap, until)
-        return denormalise(chosen(scaled, self.name, choice, bound=dual.bound, prices=dual.prices), problem, unit)
+        answer = chosen(scaled, self.name, choice, bound=dual.bound, prices=dual.prices)
+        return denormalise(answer, problem, unit)
