@@ -215,13 +215,13 @@ def recommend(
 
 def size(
     job: Job,
-    trials: TrialsLike | None,
-    store: StoreLike | None,
-    cluster: ClusterLike | None,
-    extrapolate: bool,
-    model: str | BaseThroughputModel | None,
-    prior: PriorLike,
-    tracking_uri: str | None,
+    trials: TrialsLike | None = None,
+    store: StoreLike | None = None,
+    cluster: ClusterLike | None = None,
+    extrapolate: bool = False,
+    model: str | BaseThroughputModel | None = None,
+    prior: PriorLike = None,
+    tracking_uri: str | None = None,
 ) -> SizingResult:
     """Return the recommendation together with the job, trials, runs and model that it was made from."""
     job = counted_job(job)
