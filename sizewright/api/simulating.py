@@ -27,7 +27,7 @@ from sizewright.datasets.traces import Trace, frame_of_records, read_trace, trac
 from sizewright.errors import InputError
 from sizewright.spec import Cluster
 from sizewright.spec.simulation import SimulatedRun, SimulationAnswer
-from sizewright.spec.units import format_count
+from sizewright.spec.units import format_count, format_percent
 from sizewright.task_progress import part, report_progress
 
 if TYPE_CHECKING:
@@ -219,7 +219,7 @@ def _assumptions(trace: Trace, base: Scenario, has_curves: bool) -> tuple[str, .
     assumptions = ["no job is elastic"]
     if e.share:
         sizes = ", ".join(f"{multiple:g}" for multiple in e.multiples)
-        assumptions = [f"{e.share:.0%} of the jobs are elastic, at {sizes} × their requested size"]
+        assumptions = [f"{format_percent(e.share)} of the jobs are elastic, at {sizes} × their requested size"]
     if e.share and not has_curves:
         low, high = e.powers
         assumptions.append(
