@@ -23,7 +23,7 @@ def _setting(name: str, meaning: str, default: str = "") -> Any:
 
 
 @dataclass(frozen=True)
-class Settings:
+class EnvironmentSettings:
     """The variables that are set; one that is unset or empty is None."""
 
     store: str | None = _setting(
@@ -45,7 +45,7 @@ class Settings:
     )
 
     @classmethod
-    def from_environment(cls, env: Mapping[str, str] | None = None) -> Settings:
+    def from_environment(cls, env: Mapping[str, str] | None = None) -> EnvironmentSettings:
         """Return the settings of this moment, by default from `os.environ`."""
         env = os.environ if env is None else env
         return cls(**{setting.name: env.get(setting.metadata["variable"].name) or None for setting in fields(cls)})
@@ -62,7 +62,7 @@ class Settings:
         return home / "sizewright"
 
 
-_VARIABLES = Settings.variables()
+_VARIABLES = EnvironmentSettings.variables()
 STORE_VARIABLE, DEFAULT_STORE = _VARIABLES["store"].name, _VARIABLES["store"].default
 TRACKING_VARIABLE, DEFAULT_TRACKING = _VARIABLES["tracking_uri"].name, _VARIABLES["tracking_uri"].default
 DEFAULT_LEDGER = _VARIABLES["ledger"].default

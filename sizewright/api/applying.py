@@ -20,7 +20,7 @@ from sizewright.runtime.audit_log import AuditLog
 from sizewright.runtime.guardrail_executor import GuardrailExecutor
 from sizewright.runtime.remote_run import RemoteRun
 from sizewright.runtime.watched import attached_to
-from sizewright.settings import DEFAULT_LEDGER, Settings
+from sizewright.settings import DEFAULT_LEDGER, EnvironmentSettings
 from sizewright.spec import Application, Executor, Handle, Plan, Rails, ShowsDifference
 from sizewright.spec._base import Record
 from sizewright.spec._paths import absolute
@@ -69,7 +69,7 @@ def apply(
         if plan.kind == "keep":
             return Application(plan_id=plan.id, executor=executor.name, became="unchanged")
         plan = plan.model_copy(update={"asked_by": asked_by}) if asked_by else plan
-        audit_log = AuditLog(ledger or Settings.from_environment().ledger or DEFAULT_LEDGER)
+        audit_log = AuditLog(ledger or EnvironmentSettings.from_environment().ledger or DEFAULT_LEDGER)
         loaded_rails = load_rails(rails)
         if dry_run:
             GuardrailExecutor(executor, rails=loaded_rails).check(plan)
@@ -178,7 +178,7 @@ def _load_plan(plan: Plan | Path, executor: Executor) -> Plan:
 
 def load_rails(rails: RailsLike | None) -> Rails:
     """Return rails from a record, a mapping or a file, else from the file at $SIZEWRIGHT_RAILS, else empty ones."""
-    rails = rails if rails is not None else Settings.from_environment().rails or Rails()
+    rails = rails if rails is not None else EnvironmentSettings.from_environment().rails or Rails()
     return as_record(Rails, rails, "rails")
 
 

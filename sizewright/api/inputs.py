@@ -12,7 +12,7 @@ from sizewright.datasets.files.database import is_in_memory
 from sizewright.datasets.trials.store import TrialStore
 from sizewright.datasets.trials.trial import Trial, Trials
 from sizewright.errors import InputError, JobError, NoTrialsError, StoreError
-from sizewright.settings import DEFAULT_STORE, Settings
+from sizewright.settings import DEFAULT_STORE, EnvironmentSettings
 from sizewright.spec import Cluster, Job
 from sizewright.spec._paths import absolute
 from sizewright.spec.job import MAX_SAMPLES
@@ -94,7 +94,7 @@ def _store_url(url: str | Path | None) -> str:
         raise StoreError(
             f"The store is of type {type(url).__name__}.", "Pass a path, an SQLAlchemy URL, or an open TrialStore."
         )
-    return str(url or Settings.from_environment().store or DEFAULT_STORE)
+    return str(url or EnvironmentSettings.from_environment().store or DEFAULT_STORE)
 
 
 def counted_job(job: JobLike) -> Job:

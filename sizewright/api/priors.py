@@ -11,7 +11,7 @@ from sizewright.api._records import StoreLike
 from sizewright.api.inputs import opened_store
 from sizewright.errors import InputError, NotEnoughDataError, NoTrialsError
 from sizewright.models.factory import validated
-from sizewright.settings import DEFAULT_TRACKING, Settings
+from sizewright.settings import DEFAULT_TRACKING, EnvironmentSettings
 from sizewright.spec import Job
 from sizewright.spec._paths import absolute_url
 
@@ -70,7 +70,9 @@ def open_registry(tracking_uri: str | None = None) -> Registry:
     """Open the registry of priors at an MLflow URI, else at SIZEWRIGHT_TRACKING_URI, else in the working folder."""
     from sizewright.retraining.registry import Registry
 
-    return Registry(absolute_url(tracking_uri or Settings.from_environment().tracking_uri or DEFAULT_TRACKING))
+    return Registry(
+        absolute_url(tracking_uri or EnvironmentSettings.from_environment().tracking_uri or DEFAULT_TRACKING)
+    )
 
 
 def retrain(
@@ -137,7 +139,7 @@ def drift(*, store: StoreLike | None = None, tracking_uri: str | None = None) ->
     from sizewright.retraining.drift import drift as drift_of
 
     default_file = Path(DEFAULT_TRACKING.removeprefix("sqlite:///"))
-    has_registry = tracking_uri or Settings.from_environment().tracking_uri or default_file.exists()
+    has_registry = tracking_uri or EnvironmentSettings.from_environment().tracking_uri or default_file.exists()
     champion = open_registry(tracking_uri).champion() if has_registry else None
     with opened_store(store, create=False) as opened:
         return drift_of(opened.history.finished(), champion.source if champion else "")
@@ -168,7 +170,7 @@ def select_prior(
 
     It is the named prior, else the champion of the registry if a tracking URI is set, else the default.
     """
-    uri = tracking_uri or Settings.from_environment().tracking_uri
+    uri = tracking_uri or EnvironmentSettings.from_environment().tracking_uri
     if prior is None and not uri:
         prior = default
     if prior is not None:

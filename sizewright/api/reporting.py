@@ -20,7 +20,7 @@ from sizewright.reporting.contents import ReportData, figures
 from sizewright.reporting.page import page
 from sizewright.runtime.audit_log import AuditLog, Entry
 from sizewright.runtime.metrics_log import MetricsLog
-from sizewright.settings import Settings
+from sizewright.settings import EnvironmentSettings
 from sizewright.spec import Job
 from sizewright.spec._paths import absolute
 from sizewright.spec.units import format_count
@@ -118,7 +118,7 @@ def _plans(job: Job, ledger: str | Path | None) -> list[Entry]:
     if ledger:
         entries = _read_log(AuditLog(_existing_file(ledger)), "--ledger")
     else:
-        path = Settings.from_environment().ledger
+        path = EnvironmentSettings.from_environment().ledger
         entries = AuditLog(path).read() if path else []
     return list({entry.plan_id: entry for entry in entries if entry.job == job.name}.values())
 

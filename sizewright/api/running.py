@@ -31,7 +31,7 @@ from sizewright.runtime.audit_log import AuditLog
 from sizewright.runtime.guardrail_executor import GuardrailExecutor
 from sizewright.runtime.plan_files import is_plan, launch_plan
 from sizewright.runtime.tuning import ControllerFactory, Tuning, tuning
-from sizewright.settings import Settings
+from sizewright.settings import EnvironmentSettings
 from sizewright.spec import Cluster, Executor, HostKind, Job, Outcome, Plan, Quota, Rails, Recommendation
 
 if TYPE_CHECKING:
@@ -141,7 +141,7 @@ def _load_plan_or_job(
 
 def _guarded(executor: Executor, rails: Rails, ledger: str | Path | None) -> Executor:
     """Return the executor behind its guardrails and audit log; the executor itself when there are neither."""
-    path = ledger or Settings.from_environment().ledger
+    path = ledger or EnvironmentSettings.from_environment().ledger
     if rails == Rails() and not path:
         return executor
     audit_log = AuditLog(path) if path else None

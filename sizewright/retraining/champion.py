@@ -12,7 +12,7 @@ from sizewright.datasets.files.atomic_write import write_text_atomically
 from sizewright.errors import RegistryError, StoreError
 from sizewright.models.prior import LearnedPrior
 from sizewright.retraining.registry import NAME, Registry
-from sizewright.settings import Settings
+from sizewright.settings import EnvironmentSettings
 from sizewright.spec._json import loads
 
 
@@ -26,7 +26,7 @@ class InUse(NamedTuple):
 def champion_prior(uri: str) -> InUse:
     """Return the prior that recommendations use with this registry. Raises MissingExtraError without mlflow."""
     digest = hashlib.sha256(uri.encode()).hexdigest()[:16]
-    last_good = Settings.from_environment().cache_folder / f"champion-{digest}.json"
+    last_good = EnvironmentSettings.from_environment().cache_folder / f"champion-{digest}.json"
     try:
         registry = Registry(uri)
         version = registry.champion()

@@ -12,7 +12,7 @@ from typing import Any, Literal
 from sizewright import errors
 from sizewright.errors import EngineError, SizewrightError
 from sizewright.recommender.control.decisions import Decision
-from sizewright.settings import Settings
+from sizewright.settings import EnvironmentSettings
 from sizewright.spec import Allocation, Capabilities, Handle, Job, Plan
 from sizewright.spec._base import Record
 
@@ -75,7 +75,7 @@ def folder() -> Path:
 
     Raises EngineError where it cannot be created or is open to other users.
     """
-    runtime = Settings.from_environment().runtime_dir
+    runtime = EnvironmentSettings.from_environment().runtime_dir
     path = Path(runtime) / "sizewright" if runtime else Path(tempfile.gettempdir()) / f"sizewright-{os.getuid()}"
     try:
         path.mkdir(mode=0o700, exist_ok=True)

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from sizewright.datasets.files.atomic_write import write_text_atomically
-from sizewright.settings import Settings
+from sizewright.settings import EnvironmentSettings
 from sizewright.spec._json import loads
 
 _VERSION = 1
@@ -64,7 +64,7 @@ class RowCache:
         return _digest(json.dumps([_VERSION, files, self._query]))
 
     def _file(self) -> Path:
-        return Settings.from_environment().cache_folder / "rows" / f"{self._key_at_start}.json"
+        return EnvironmentSettings.from_environment().cache_folder / "rows" / f"{self._key_at_start}.json"
 
 
 def _prune(folder: Path) -> None:
