@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,16 +25,29 @@ Ranges = Mapping[str, tuple[float, float]]
 RANGE_FACTOR = 2.0
 """An axis may be extrapolated by this factor beyond its supported range."""
 _CORES = ("worker_cpu", "ps_cpu")
-# Mantissas of the sizes in a decade, and the maximum number of counts, from the finest grid to the coarsest.
+
+
+class _Level(NamedTuple):
+    """How fine a grid is."""
+
+    mantissas: tuple[float, ...]
+    """Of the sizes in a decade."""
+    max_counts: int
+    crosses_trials: bool = True
+    """Whether the values of the trials are combined with all others; if not, trials are single rows only."""
+
+
 _LEVELS = (
-    ((1, 1.25, 1.5, 1.75, 2, 2.5, 3, 3.5, 4, 5, 6, 7, 8, 9), 64),
-    ((1, 1.25, 1.5, 1.75, 2, 2.5, 3, 3.5, 4, 5, 6, 7, 8, 9), 16),
-    ((1, 1.5, 2, 3, 4, 5, 6, 8), 16),
-    ((1, 1.5, 2, 3, 4, 5, 6, 8), 8),
-    ((1, 2, 5), 8),
-    ((1, 3), 5),
-    ((), 3),
+    _Level((1, 1.25, 1.5, 1.75, 2, 2.5, 3, 3.5, 4, 5, 6, 7, 8, 9), 64),
+    _Level((1, 1.25, 1.5, 1.75, 2, 2.5, 3, 3.5, 4, 5, 6, 7, 8, 9), 16),
+    _Level((1, 1.5, 2, 3, 4, 5, 6, 8), 16),
+    _Level((1, 1.5, 2, 3, 4, 5, 6, 8), 8),
+    _Level((1, 2, 5), 8),
+    _Level((1, 3), 5),
+    _Level((1, 3), 5, crosses_trials=False),
+    _Level((), 3, crosses_trials=False),
 )
+"""From the finest grid to the coarsest."""
 _MAX_ROWS = 30_000  # the default model can predict this many with all of its posterior draws
 _MAX_COARSE_VALUES = 6  # of an axis, beyond the range that may be chosen from
 _SIZE_STEP = 0.05  # of refined sizes, as a share of the unit of the leading digit
@@ -127,10 +141,10 @@ def make_grid(
     }
     gpus = sorted({float(trial.worker_gpu) for trial in trials if trial.worker_gpu is not None}) or [0.0]
     trial_rows = _trial_rows(trials, limits, gpus)
-    for mantissas, max_counts in _LEVELS:
-        crossed = trial_rows if mantissas else trial_rows[:0]  # the coarsest grid has the trials as single rows only
+    for level in _LEVELS:
+        crossed = trial_rows if level.crosses_trials else trial_rows[:0]
         axes = [
-            _axis(name, ends, (supported_ranges or {}).get(name), crossed[:, i], mantissas, max_counts)
+            _axis(name, ends, (supported_ranges or {}).get(name), crossed[:, i], level)
             for i, (name, ends) in enumerate(limits.items())
         ]
         if math.prod(map(len, axes)) * len(gpus) <= _MAX_ROWS:
@@ -160,7 +174,7 @@ def counts_between(low: int, high: int, max_counts: int = 64) -> list[float]:
     return sorted({float(low), *(float(round(count)) for count in np.geomspace(max(low, 1), high, max_counts))})
 
 
-def sizes_between(low: float, high: float, mantissas: Iterable[float] = _LEVELS[0][0]) -> list[float]:
+def sizes_between(low: float, high: float, mantissas: Iterable[float] = _LEVELS[0].mantissas) -> list[float]:
     """Return sizes in round numbers, one for each mantissa in each decade, and both ends."""
     decades = range(math.floor(math.log10(low)), math.floor(math.log10(high)) + 1)
     round_sizes = (float(f"{mantissa * 10.0**decade:.9g}") for decade in decades for mantissa in mantissas)
@@ -177,8 +191,7 @@ def _axis(
     ends: tuple[float, float],
     supported: tuple[float, float] | None,
     trial_values: Floats,
-    mantissas: Iterable[float],
-    max_counts: int,
+    level: _Level,
 ) -> list[float]:
     """Return the values of one axis: its ends, those of trials, fine steps where it may be chosen, coarse beyond."""
     low, high = ends
@@ -189,15 +202,15 @@ def _axis(
     fine_low, fine_high = choosable_range(name, supported) if supported else ends
     fine_low, fine_high = max(fine_low, low), min(fine_high, high)
     values = {float(low), float(high), *trial_values.tolist()}
-    coarse_count = min(max_counts, _MAX_COARSE_VALUES)
+    coarse_count = min(level.max_counts, _MAX_COARSE_VALUES)
     if name in _CORES:
         if fine_low < fine_high:
-            values |= set(sizes_between(fine_low, fine_high, mantissas))
+            values |= set(sizes_between(fine_low, fine_high, level.mantissas))
         coarse = np.geomspace(low, high, coarse_count).round(2)
     else:
         fine_low, fine_high = math.ceil(fine_low - 1e-9), math.floor(fine_high + 1e-9)
         if fine_low <= fine_high:
-            values |= set(counts_between(fine_low, fine_high, max_counts))
+            values |= set(counts_between(fine_low, fine_high, level.max_counts))
         coarse = np.geomspace(max(low, 1), high, coarse_count).round()
     return sorted(values | {float(v) for v in coarse if low <= v <= high and not fine_low <= v <= fine_high})
 

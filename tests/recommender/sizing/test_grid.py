@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from sizewright.datasets.trials.trial import Trial
@@ -71,6 +71,9 @@ def pairs(least: float, greatest: float) -> st.SearchStrategy[tuple[float, float
     workers=pairs(1, 500), ps=pairs(1, 60), worker_cpu=pairs(0.1, 128), ps_cpu=pairs(0.1, 64),
     factor=st.floats(0.5, 1), seed=st.integers(0, 99), gpus=st.sampled_from([(None,), (0, 1), (2,)]),
 )  # fmt: skip
+@example(
+    workers=(1.0, 28.0), ps=(1.0, 16.0), worker_cpu=(1.0, 31.0), ps_cpu=(0.25, 11.0), factor=1.0, seed=0, gpus=(0, 1)
+)
 @settings(max_examples=60, deadline=None)
 def test_the_grid_has_what_was_measured_and_the_ends_and_is_fine_between(
     workers: Any, ps: Any, worker_cpu: Any, ps_cpu: Any, factor: float, seed: int, gpus: tuple[int | None, ...]
