@@ -21,7 +21,7 @@ stderr.
 | 2 | usage |
 | 3 | infeasible within the bounds |
 | 4 | not enough data |
-| 5 | `models drift`: runs go unlike foretold |
+| 5 | `models drift`: runs deviate from their predictions |
 | 128 + n | stopped by signal n: 130 by Ctrl-C, 143 by SIGTERM; nothing is left running |
 """
 

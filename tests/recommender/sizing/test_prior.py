@@ -70,7 +70,7 @@ def test_without_a_prior_there_is_nothing_to_say(job: Job) -> None:
     assert any("--prior" in remedy.text for remedy in answer.remedies)
 
 
-def test_a_trial_narrows_what_was_foretold(job: Job, prior: LearnedPrior, made_bank: Bank) -> None:
+def test_a_trial_narrows_the_prediction_of_the_prior(job: Job, prior: LearnedPrior, made_bank: Bank) -> None:
     before = recommend(SizingRequest(job, prior=prior))
     mine = [t.model_copy(update={"table_scale": 1.0}) for t in made_bank.trials if t.job_hash == job.hash]
     after = recommend(SizingRequest(job, mine, prior=prior))
