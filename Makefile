@@ -5,7 +5,7 @@ JOB ?= examples/criteo.yaml
 NAME ?= recommend
 STAMP := $(shell date +%Y%m%d-%H%M%S)
 
-.PHONY: setup recommend test test-first-half test-second-half test-long lint docs bench release-check lock clean
+.PHONY: setup recommend test test-first-half test-second-half test-long test-long-first-half test-long-second-half lint docs bench release-check lock clean
 
 setup: .venv/.ready
 
@@ -20,11 +20,11 @@ recommend: .venv/.ready
 	@$(BIN)/sizewright profile $(JOB) --store out/trials-$(STAMP).db --accept-drift
 	@$(BIN)/sizewright recommend $(JOB) --store out/trials-$(STAMP).db --out out/plan-$(STAMP).yaml
 
-# Two processes, one for each half of the tests; each prints its result when it ends.
+# Two processes side by side, one for each half of the tests.
 HALF := tests/cli tests/datasets tests/models tests/spec tests/docs tests/benchmarks $(wildcard tests/test_*.py)
 
 test: .venv/.ready
-	@$(MAKE) --no-print-directory --jobs=2 --keep-going --output-sync=target test-first-half test-second-half
+	@$(MAKE) --no-print-directory --jobs=2 --keep-going test-first-half test-second-half
 
 test-first-half: .venv/.ready
 	@$(BIN)/pytest -m "not long" --durations=15 $(HALF)
@@ -43,7 +43,13 @@ test-long: .venv/.ready
 	@command -v chromium >/dev/null \
 		|| (apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -qq -y --no-install-recommends \
 		chromium) >/dev/null 2>&1 || echo "chromium cannot be installed here"
-	@$(BIN)/pytest -m long --timeout=1200 --durations=25
+	@$(MAKE) --no-print-directory --jobs=2 --keep-going test-long-first-half test-long-second-half
+
+test-long-first-half: .venv/.ready
+	@$(BIN)/pytest -m long --timeout=1200 --durations=25 $(HALF)
+
+test-long-second-half: .venv/.ready
+	@$(BIN)/pytest -m long --timeout=1200 --durations=25 $(addprefix --ignore=,$(HALF)) tests
 
 lint: .venv/.ready
 	@$(BIN)/ruff check .
