@@ -74,8 +74,8 @@ def profile(
     the end. Where the host can hold everything within the bounds, each trial is placed where the best allocation may
     be, and the series ends as soon as a further trial is not worth its cost; otherwise the trials are spread over the
     bounds. With a `prior` ("shipped", a file, or a LearnedPrior) the first trial that is not spread runs at the
-    predicted best allocation, and two trials may be enough. `model`, a name or a
-    model of your own, chooses the trials in place of the default one. A command is started once per trial.
+    predicted best allocation, and two trials may be enough. `model`, a name or a model of your own, chooses the trials
+    in place of the default one. A command is started once per trial.
 
     An unfinished series of this host is continued unless `fresh`. `progress` is called with each trial and the number
     of trials planned. With `data` the samples come from this click log instead of the job's own.

@@ -181,8 +181,7 @@ class ThroughputModel(BaseThroughputModel):
     def support(self, X: Table) -> Floats:
         """Return how far allocations (n,) lie outside the ranges of the trials and of the prior, in e-folds."""
         self._check_fitted()
-        outside = _e_folds_outside(self.imputer_.axes(X), self._axes)
-        return np.minimum(outside, self.prior_curve.extrapolation(X)) if self.prior_curve else outside
+        return self._outside(X, self.imputer_.axes(X))
 
     def explain(self) -> Explanation:
         """Return the medians of the mechanistic parameters; those that the trials did not determine are pinned."""
@@ -221,7 +220,12 @@ class ThroughputModel(BaseThroughputModel):
             rates, link_variance = limit_by_links(rates, link_limit[rows])
             mean[rows] = rates.mean(axis=0)
             variance[rows] = residual_variance.mean(axis=0) + rates.var(axis=0) + link_variance
-        return mean, variance + (_EXTRAPOLATION_SD * self.support(X)) ** 2
+        return mean, variance + (_EXTRAPOLATION_SD * self._outside(X, axes)) ** 2
+
+    def _outside(self, X: Table, axes: Axes) -> Floats:
+        """Return the e-folds (n,) by which the rows of X, whose axes these are, lie outside trials and prior."""
+        outside = _e_folds_outside(axes, self._axes)
+        return np.minimum(outside, self.prior_curve.extrapolation(X)) if self.prior_curve else outside
 
     def _blended_log_rates(self, draws: Floats, axes: Axes, others: _OtherPredictions) -> Floats:
         """Return log samples/s (d, n), up to a constant: the curve, blended with other predictions."""
