@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import HealthCheck, settings
 
 from sizewright.datasets.trial_bank.files import Bank
 from sizewright.datasets.trial_bank.shapes import bank_jobs
@@ -20,6 +21,11 @@ from sizewright.spec import Job
 from tests.helpers.formula_trials import formula_trials
 
 ROOT = Path(__file__).resolve().parents[1]
+
+# Each run tries the same examples, so that a change is judged by what it changes; `explore` looks for new ones.
+settings.register_profile("repeatable", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("explore", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "repeatable"))
 
 
 @pytest.fixture(autouse=True)

@@ -21,7 +21,7 @@ from sizewright.cli.options import (
 )
 from sizewright.cli.output import Format
 from sizewright.cli.verbs import examples
-from sizewright.spec.units import format_count
+from sizewright.spec.units import format_count, format_percent
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -151,4 +151,4 @@ def _describe_gap(gap: float | None) -> str:
         return "there is no bound on the distance to the best allocation"
     if gap == 0:
         return "no other allocation of these candidates is better"
-    return f"no allocation of these candidates is more than {max(gap, 1e-4):.2%} better"
+    return f"no allocation of these candidates is more than {format_percent(max(gap, 1e-4), 2)} better"

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from sizewright.cli.layout import DataTable
 from sizewright.cli.tables import sized_role
 from sizewright.cluster.problem.candidates import format_amount, resource_label
-from sizewright.spec.units import format_count, format_number, format_seconds
+from sizewright.spec.units import format_count, format_number, format_percent, format_seconds
 
 if TYPE_CHECKING:
     from sizewright.spec import ClusterAllocation
@@ -37,8 +37,8 @@ def resources_table(answer: ClusterAllocation) -> DataTable:
     """Return one row per resource; the next unit is a core, a GiB or a GPU."""
     table = DataTable("Capacity", "resource", "capacity", "allocated", "use", "gain of next unit", text=("resource",))
     for each in answer.resources:
-        use = f"{each.used / each.capacity:.0%}" if each.capacity else "–"
-        gain = "–" if each.next_unit is None else f"{each.next_unit:+.3%}" if each.next_unit else "none"
+        use = _percent(each.used / each.capacity) if each.capacity else "–"
+        gain = "–" if each.next_unit is None else f"+{format_percent(each.next_unit, 3)}" if each.next_unit else "none"
         amounts = [format_amount(each.resource, value) for value in (each.capacity, each.used)]
         table.add_row(resource_label(each.resource), *amounts, use, gain)
     return table
@@ -56,7 +56,7 @@ def simulation_table(simulation: SimulationAnswer) -> DataTable:
         figures = {name: each.value for name, each in row.figures.items()}
         mean_s = figures["jct_s"]
         half = (row.figures["jct_s"].upper - mean_s) / mean_s if mean_s else 0.0
-        half_text = f"{half:.0%}" if row.seeds > 1 and math.isfinite(half) else "–"
+        half_text = _percent(half) if row.seeds > 1 and math.isfinite(half) else "–"
         table.add_row(
             row.policy,
             f"{row.load:g}",
@@ -64,13 +64,18 @@ def simulation_table(simulation: SimulationAnswer) -> DataTable:
             format_seconds(mean_s),
             *([half_text] if several else []),
             *(format_seconds(figures[name]) for name in ("jct_median_s", "jct_p99_s", "makespan_s")),
-            f"{figures['use']:.0%}",
+            _percent(figures["use"]),
             f"{figures['fairness']:.2f}",
             f"{figures['preemptions']:,.0f}",
             f"{figures['changes']:,.0f}",
             f"{figures['decision_p99_s'] * 1e3:,.1f} ms",
         )
     return table
+
+
+def _percent(share: float) -> str:
+    """Return a share in percent with at least two digits, such as `"31 %"` or `"1.6 %"`."""
+    return f"{format_number(100 * share, 2)} %"
 
 
 def unfinished(simulation: SimulationAnswer) -> list[str]:

@@ -14,7 +14,7 @@ from rich.text import Text
 
 from sizewright.cli.bars import new_bar
 from sizewright.cli.layout import DataTable
-from sizewright.spec.units import format_bytes, format_count, format_seconds
+from sizewright.spec.units import format_bytes, format_count, format_percent, format_seconds
 from sizewright.task_progress import progress_listener
 
 if TYPE_CHECKING:
@@ -85,7 +85,7 @@ class LiveView:
     def _on_task_progress(self, what: str, done: float, total: float) -> None:
         """Show the progress of the work before the job runs."""
         if self._last is None:
-            self._bar.update(self._task, description=f"{what}, {done / total:.0%}")
+            self._bar.update(self._task, description=f"{what}, {format_percent(done / total)}")
 
     def _draw(self) -> None:
         if self._console.is_interactive:

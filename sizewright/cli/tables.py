@@ -35,7 +35,7 @@ def trials_table(trials: Sequence[Trial]) -> DataTable:
     )  # fmt: skip
     for t in trials:
         rate = format_number(t.throughput) if t.throughput else "–"
-        error = f"{t.throughput_se / t.throughput:.1%}" if t.throughput and t.throughput_se else "–"
+        error = format_percent(t.throughput_se / t.throughput, 1) if t.throughput and t.throughput_se else "–"
         size = format_bytes(t.embedding_bytes) if t.embedding_bytes else "–"
         servers = _replicas_and_cores(t.ps, t.ps_cpu) if t.ps else "–"
         cells = (_replicas_and_cores(t.workers, t.worker_cpu), servers, str(t.batch_size or "–"), size, rate, error)
@@ -55,10 +55,10 @@ def models_table(rows: Sequence[Mapping[str, Any]], trials: int) -> DataTable:
         if row["anywhere"] is None:
             table.add_row(row["table"], row["model"], "–", "–", "–", "–", "0 %")
             continue
-        shares = ["–" if row[key] is None else f"{row[key]:.1%}" for key in ("near", "anywhere", "coverage")]
+        shares = ["–" if row[key] is None else format_percent(row[key], 1) for key in ("near", "anywhere", "coverage")]
         score = "–" if row["interval_score"] is None else format_number(row["interval_score"])
         name = ("→ " if row["anywhere"] == min(errors) else "") + row["model"]
-        table.add_row(row["table"], name, *shares, score, f"{row['fitted']:.0%}")
+        table.add_row(row["table"], name, *shares, score, format_percent(row["fitted"]))
     return table
 
 
@@ -92,7 +92,7 @@ def versions_table(rows: Sequence[Mapping[str, Any]]) -> DataTable:
     )  # fmt: skip
     for row in rows:
         errors = (row.get(f"metric.held_out_{name}") for name in ("job_mdape", "coverage"))
-        shares = ["–" if error is None else f"{float(error):.1%}" for error in errors]
+        shares = ["–" if error is None else format_percent(float(error), 1) for error in errors]
         names = ", ".join(row["aliases"])
         table.add_row(str(row["version"]), names, row["made"], row.get("trials", "–"), *shares, row.get("reason", ""))
     return table
@@ -105,7 +105,7 @@ def priors_table(rows: Sequence[Mapping[str, Any]]) -> DataTable:
         text=("family",),
     )  # fmt: skip
     for row in rows:
-        shares = [f"{row[name]:.1%}" for name in ("mdape", "regret", "coverage")]
+        shares = [format_percent(row[name], 1) for name in ("mdape", "regret", "coverage")]
         table.add_row(str(row["version"]), row["family"], f"{row['jobs']:.0f}", *shares)
     return table
 

@@ -8,6 +8,7 @@ from sizewright.cluster.problem.candidates import format_amount, resource_label
 from sizewright.cluster.problem.problem import ROUNDING, Problem
 from sizewright.cluster.problem.solution import Solution
 from sizewright.cluster.problem.tables import JobTables
+from sizewright.spec.units import format_percent
 
 REQUEST_POLICIES = ("fifo", "sjf")
 """Policies that give each job what it requests, or nothing."""
@@ -33,7 +34,7 @@ def explain(tables: JobTables, answer: Solution, job: int) -> str:
         return f"Its smallest candidate is {description}, but {obstacle}."
     utility = answer.utilities[job, column]
     gain = float(answer.utilities[job, ahead] - utility)
-    gain_text = f"{gain / utility:.1%}" if utility > 0 else f"{gain:.3g}"
+    gain_text = format_percent(gain / utility, 1) if utility > 0 else f"{gain:.3g}"
     return f"{description} would have {gain_text} more utility, but {obstacle}."
 
 

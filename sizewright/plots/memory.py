@@ -13,7 +13,7 @@ from sizewright.datasets.trials.trial import Trial
 from sizewright.errors import InputError
 from sizewright.plots._base import COLORS, DASHED, FAINT, INK, MEASURED, PREDICTED, Picture, tidy
 from sizewright.spec import Recommendation
-from sizewright.spec.units import GIB, format_bytes
+from sizewright.spec.units import GIB, format_bytes, format_percent
 
 _NAMES = {"worker": "worker", "ps": "PS"}
 
@@ -56,7 +56,7 @@ def memory(recommendation: Recommendation, trials: Sequence[Trial] = (), runs: S
                 label="" if position else "requested limit",
             )
         peaks = _peaks(picture, axes, role, position, trials, runs)
-        oom_chance = "" if chance is None else f"{chance:.1%}"
+        oom_chance = "" if chance is None else format_percent(chance, 1)
         peak, requested = (format_bytes(size) if size else "unknown" for size in (forecast, limit))
         rows.append((_NAMES[role], peak, requested, oom_chance, peaks))
         risk = f", which it exceeds with probability {oom_chance}" if oom_chance else ""

@@ -79,7 +79,7 @@ def _draw(
     axes.errorbar(actual, middle, bars, fmt="none", ecolor=color, elinewidth=0.7, alpha=0.6)
     drawn = axes.scatter(actual, middle, marker=marker, s=24, color=color, label=kind, zorder=3)
     rows: list[tuple[str, ...]] = [
-        (kind, name, format_number(a), *_interval(m, low, up), f"{m / a - 1:+.1%}")
+        (kind, name, format_number(a), *_interval(m, low, up), f"{100 * (m / a - 1):+.1f} %")
         for name, a, m, low, up in zip(names, actual, middle, lower, upper, strict=True)
     ]
     picture.label(drawn, [f"{kind}: {row[1]}: {row[2]} measured, {row[3]} ({row[4]}) predicted" for row in rows])

@@ -8,7 +8,7 @@ import numpy as np
 
 from sizewright.plots._base import Picture
 from sizewright.spec.simulation import SimulationAnswer
-from sizewright.spec.units import format_count
+from sizewright.spec.units import format_count, format_percent
 
 _SHOWN = {"jct_s": "mean completion time (h)", "queueing_s": "mean queueing (h)", "use": "use of the capacity"}
 _MARKS = "osD^v<>pP*Xhd8"
@@ -41,7 +41,7 @@ def simulation(answer: SimulationAnswer) -> Picture:
 
 
 def _number(value: float, name: str) -> str:
-    return f"{value / 3600:.2f}" if name.endswith("_s") else f"{value:.1%}"
+    return f"{value / 3600:.2f}" if name.endswith("_s") else format_percent(value, 1)
 
 
 def _policies(simulation: SimulationAnswer) -> list[str]:

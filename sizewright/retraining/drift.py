@@ -11,7 +11,7 @@ import numpy as np
 from sizewright.datasets.runs.finished_job import MIN_SEGMENT_S, FinishedJob
 from sizewright.spec import Estimate
 from sizewright.spec._base import Record
-from sizewright.spec.units import format_count
+from sizewright.spec.units import format_count, format_percent
 
 MIN_RUNS, MAX_RUNS = 8, 50
 _EXPECTED_MISSES = 0.1  # share of runs outside a 90 % interval
@@ -62,7 +62,7 @@ def drift(runs: Sequence[FinishedJob], predictor: str = "") -> Drift:
         bias=float(np.median(ratios) - 1),
         reason=(
             f"The 90 % intervals missed {missed} of the last {len(usable)} runs"
-            f"{', more than chance allows' if drifted else ''}; the median error is {error:.0%}."
+            f"{', more than chance allows' if drifted else ''}; the median error is {format_percent(error)}."
         ),
     )
 

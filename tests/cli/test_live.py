@@ -51,7 +51,7 @@ def test_view_shows_remaining_time_and_work_before_training() -> None:
             if not before_training:
                 view.progressed(RunProgress(100, 50.0, 2, 1, 1000))
             report_progress("counting rows of the log", 1, 4)
-        assert ("counting rows of the log, 25%" in out.getvalue()) is before_training
+        assert ("counting rows of the log, 25 %" in out.getvalue()) is before_training
         assert ("20 s left" in out.getvalue()) is not before_training
 
 

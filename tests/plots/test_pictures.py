@@ -129,7 +129,7 @@ def test_predicted_picture_states_the_error(job: Job, trials: list[Trial]) -> No
         "nightly",
         "20,000",
         "19,000",
-        "-5.0%",
+        "-5.0 %",
     )
     assert "the median error is 5.0 %" in picture.alt
 

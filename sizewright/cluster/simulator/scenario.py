@@ -20,6 +20,7 @@ from sizewright.cluster.simulator.outcome import SimulationResult
 from sizewright.cluster.simulator.workload import Workload
 from sizewright.datasets.traces import Trace
 from sizewright.errors import InputError
+from sizewright.spec.units import format_percent
 
 DAY_S = 86400.0
 
@@ -170,5 +171,6 @@ def _loaned_supply(
     lent = lendable(demand, loans.servers, day)
     servers = equal_servers([("own", own, [loans.units]), ("lent", loans.servers, [loans.units])])
     supply = LoanedCapacity(servers, own, lent, loans.step_s, RECLAIMS[loans.reclaim], scenario.seed)
-    note = f"inference lacks servers that are lent in {shortfall(demand, lent, loans.servers):.2%} of the steps"
+    short_share = format_percent(shortfall(demand, lent, loans.servers), 2)
+    note = f"inference lacks servers that are lent in {short_share} of the steps"
     return supply, np.array([own * loans.units]), [note]

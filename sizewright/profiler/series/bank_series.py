@@ -27,6 +27,7 @@ from sizewright.profiler.series.series import Measure, is_at, run_series
 from sizewright.profiler.series.space_filling import QueuePlanner
 from sizewright.spec._json import loads
 from sizewright.spec._paths import absolute
+from sizewright.spec.units import format_percent
 
 STORE, HOST = "trials.db", "host.json"
 TIMING = Timing(min_s=2.0, max_s=3.0, min_steps=4)
@@ -151,7 +152,8 @@ def _save(folder: Path, store: TrialStore, planned: Sequence[BankSeries], host: 
             "cores": "CFS quota of a control group for each replica, period 20 ms",
             "memory": "control groups; twice what is predicted, and at least 1 GiB for a PS",
             "timing": f"{TIMING.warm_up_s} s to warm up, then {TIMING.min_s} to {TIMING.max_s} s, until the "
-            f"standard error is below {TIMING.target_se:.1%}; at least {TIMING.min_steps} steps of each worker",
+            f"standard error is below {format_percent(TIMING.target_se, 1)}; at least {TIMING.min_steps} steps of each "
+            "worker",
             "order": "random over jobs and within each; a session of its own for each job and pass",
             "passes": "`first`: all allocations; `again`: some of every sixth job once more, after all others",
             "void": f"trials during which other work used more than {MAX_OTHER_CORES} cores",

@@ -52,7 +52,7 @@ def profile_job(
         change, void = drift(trials)
         if change is None or not void:
             return trials
-        message = f"The host's speed changed by {change:+.0%} between the first and the last trial of a series."
+        message = f"The host's speed changed by {100 * change:+.0f} % between the first and the last trial of a series."
         if accept_drift:
             store.mark(series, "ok", message)
             # The standard deviation of trials that a steady drift spreads evenly over the change.

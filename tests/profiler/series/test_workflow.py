@@ -75,13 +75,13 @@ def test_a_series_that_drifted_is_void_and_measured_once_more() -> None:
     assert totals == [TOTAL] * TOTAL + [2 * TOTAL] * TOTAL
     assert [t.status for t in kept] == ["void"] * TOTAL + ["ok"] * TOTAL
     assert trials == kept[TOTAL:]
-    assert "speed changed by -20%" in (kept[0].message or "")
+    assert "speed changed by -20 %" in (kept[0].message or "")
 
 
 def test_two_series_that_drifted_are_an_error() -> None:
     hosts = Hosts(TOTAL, 2 * TOTAL)
     with TrialStore("sqlite://") as store:
-        with pytest.raises(TrialVoidError, match=r"changed by -20%.* So did the attempt before.*--accept-drift"):
+        with pytest.raises(TrialVoidError, match=r"changed by -20 %.* So did the attempt before.*--accept-drift"):
             profile(hosts, store)
         assert {t.status for t in store.trials()} == {"void"}
         hosts.slow = ()
