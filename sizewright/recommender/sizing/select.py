@@ -10,13 +10,14 @@ import numpy as np
 
 from sizewright.datasets.trials.trial import Trial
 from sizewright.errors import NotEnoughDataError
+from sizewright.models._base import BaseThroughputModel
 from sizewright.models.axes import COUNTS, SIZES
 from sizewright.models.factory import make_predictor
 from sizewright.models.prior import JobCurve, LearnedPrior
 from sizewright.recommender.similar_jobs.warm_start import warm_start
 from sizewright.recommender.sizing.build import build_recommendation, infeasible, not_enough_data
 from sizewright.recommender.sizing.caps import SUPPORTED_RANGE_CAP, CapInput, beyond_supported
-from sizewright.recommender.sizing.evaluate_grid import evaluate_grid, with_defaults
+from sizewright.recommender.sizing.evaluate_grid import GridEvaluation, evaluate_grid, with_defaults
 from sizewright.recommender.sizing.pareto import pareto_front
 from sizewright.recommender.sizing.prior_check import check_prior
 from sizewright.recommender.sizing.request import SizingRequest
@@ -42,29 +43,18 @@ def select(request: SizingRequest) -> Selection | Recommendation:
 
     Returns a Recommendation ("not enough data" or "infeasible") if no allocation can be chosen.
     """
-    job, trials, prior = request.job, request.trials, request.prior
-    recorded = [trial for trial in trials if trial.usable and (trial.ps > 0) == job.has_ps]
-    curve, refusal = _prior_curve(prior, job)
+    job = request.job
+    recorded = [trial for trial in request.trials if trial.usable and (trial.ps > 0) == job.has_ps]
+    curve, refusal = _prior_curve(request.prior, job)
     if not recorded and curve is None:
-        why = (_why_no_trials(trials, job), *([refusal] if refusal else []))
-        return not_enough_data(job, trials, None, why, prior_refused=bool(refusal))
+        why = (_why_no_trials(request.trials, job), *([refusal] if refusal else []))
+        return not_enough_data(job, request.trials, None, why, prior_refused=bool(refusal))
 
-    filled = [with_defaults(job, trial) for trial in recorded]
-    evidence = PriorEvidence(curve, refusal)
-    if prior and curve:
-        check = check_prior(filled, curve)
-        recorded = list(compress(recorded, check.believed))
-        filled = list(compress(filled, check.believed))
-        if check.against_prior:
-            evidence = PriorEvidence(None, check.against_prior, check.trial_doubts)
-        else:
-            warm = warm_start(job, request.history, prior, curve, filled, request.now)
-            evidence = PriorEvidence(warm.curve or curve, None, check.trial_doubts, warm)
-        curve = evidence.curve
-
-    model = request.model or make_predictor(curve, may_be_input_bound=bool(job.command))
+    recorded, evidence = _believed(request, recorded, PriorEvidence(curve, refusal))
+    trials = [with_defaults(job, trial) for trial in recorded]
+    model = request.model or make_predictor(evidence.curve, may_be_input_bound=bool(job.command))
     try:
-        model.fit(filled)
+        model.fit(trials)
     except NotEnoughDataError as error:
         why = (Reason.of("model_refused", error=error.message.rstrip(".")),)
         return not_enough_data(job, recorded, None, why, missing=error.missing)
@@ -73,11 +63,45 @@ def select(request: SizingRequest) -> Selection | Recommendation:
         too_few = Reason.of("too_few_allocations", distinct=explanation.distinct_allocations, needed=explanation.needed)
         return not_enough_data(job, recorded, model, (too_few,))
 
+    evaluation, evidence = _evaluate(request, model, recorded, trials, evidence)
+    if evaluation.allowed.any():
+        return _choose(job, recorded, model, evaluation, evidence)
+    last = evaluation.rulings[-1]
+    if last.cap == SUPPORTED_RANGE_CAP:
+        return not_enough_data(job, recorded, model, (last.result.reason,), last.result.remedy)
+    return infeasible(job, recorded, model, evaluation.rulings)
+
+
+def _believed(
+    request: SizingRequest, recorded: list[Trial], evidence: PriorEvidence
+) -> tuple[list[Trial], PriorEvidence]:
+    """Return the trials that do not contradict the prior, and what counts of the prior besides them."""
+    job, prior, curve = request.job, request.prior, evidence.curve
+    if prior is None or curve is None:
+        return recorded, evidence
+    check = check_prior([with_defaults(job, trial) for trial in recorded], curve)
+    recorded = list(compress(recorded, check.believed))
+    if check.against_prior:
+        return recorded, PriorEvidence(None, check.against_prior, check.trial_doubts)
+    warm = warm_start(
+        job, request.history, prior, curve, [with_defaults(job, trial) for trial in recorded], request.now
+    )
+    return recorded, PriorEvidence(warm.curve or curve, None, check.trial_doubts, warm)
+
+
+def _evaluate(
+    request: SizingRequest,
+    model: BaseThroughputModel,
+    recorded: Sequence[Trial],
+    trials: Sequence[Trial],
+    evidence: PriorEvidence,
+) -> tuple[GridEvaluation, PriorEvidence]:
+    """Evaluate the grid. The memory of similar jobs' runs does not count if it leaves no allocation allowed."""
     evaluate = partial(
         evaluate_grid,
-        job,
+        request.job,
         model,
-        filled,
+        trials,
         cluster=request.cluster,
         extrapolate=request.extrapolate,
         runs=request.runs,
@@ -87,12 +111,17 @@ def select(request: SizingRequest) -> Selection | Recommendation:
     if evidence.warm_start.memory.runs and not evaluation.allowed.any():
         evidence = evidence._replace(warm_start=evidence.warm_start.without_memory())
         evaluation = evaluate()
-    if not evaluation.allowed.any():
-        last = evaluation.rulings[-1]
-        if last.cap == SUPPORTED_RANGE_CAP:
-            return not_enough_data(job, recorded, model, (last.result.reason,), last.result.remedy)
-        return infeasible(job, recorded, model, evaluation.rulings)
+    return evaluation, evidence
 
+
+def _choose(
+    job: Job,
+    recorded: Sequence[Trial],
+    model: BaseThroughputModel,
+    evaluation: GridEvaluation,
+    evidence: PriorEvidence,
+) -> Selection | Recommendation:
+    """Return the allowed allocation with the lowest objective, unless its interval is too wide to decide by."""
     scored = evaluation.scored
     allowed_rows = np.flatnonzero(evaluation.allowed)
     chosen = scored.best(allowed_rows)
