@@ -150,7 +150,7 @@ def _stop_and_resume(session: Session) -> None:
     replica_group.servers.fill = False  # rows come from the snapshot, so none are initialized first
     snapshots.take()
     replica_group.pause()
-    snapshots.take(polite=False)
+    snapshots.take(throttled=False)
     replica_group.launch(TWO, 1.0, snapshots.fill_from_snapshot)
     replica_group.servers.fill = True
 

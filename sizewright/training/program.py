@@ -17,8 +17,8 @@ class Program(Protocol):
     It is sent to every replica, so it must be small and importable there.
     """
 
-    spread: float
-    """New embedding rows are drawn from ±spread/√width."""
+    init_scale: float
+    """New embedding rows are drawn from ±init_scale/√width."""
 
     def network(self, job: Job) -> nn.Module:
         """Return a network of dense columns (n, features) and embedded ids (n, tables, width).
@@ -36,7 +36,7 @@ class Program(Protocol):
 class BuiltIn:
     """Trains a network of the job's family on clicks; `seed` sets the first weights and synthetic data."""
 
-    spread = 1.0
+    init_scale = 1.0
 
     def __init__(self, seed: int = 0) -> None:
         self._seed = seed

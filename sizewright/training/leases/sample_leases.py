@@ -72,7 +72,7 @@ class SampleLeases:
         *,
         batch_size: int,
         target_s: float = 2.0,
-        most_batches: int = 64,
+        max_batches: int = 64,
         trained: Sequence[Range] = (),
         partly_applied: Sequence[Range] = (),
     ) -> None:
@@ -80,11 +80,11 @@ class SampleLeases:
             raise ValueError(f"total must be at least 0, got {total}")
         if not 0 < target_s < math.inf:
             raise ValueError(f"target_s must be positive and finite, got {target_s}")
-        if most_batches < 1:
-            raise ValueError(f"most_batches must be at least 1, got {most_batches}")
+        if max_batches < 1:
+            raise ValueError(f"max_batches must be at least 1, got {max_batches}")
         self._end = _ENDLESS if total is None else total
         self._target_s = target_s
-        self._max_batches = most_batches
+        self._max_batches = max_batches
         self.set_batch_size(batch_size)
         if any(not 0 <= start <= end <= self._end for start, end in trained):
             raise ValueError(f"trained ranges must lie within {total} samples, got {list(trained)}")

@@ -44,7 +44,7 @@ class PsSetup(NamedTuple):
     host: str
     memory_bytes: int
     expected_rows: int
-    spread: float
+    init_scale: float
     staleness: int | None
     dense: Floats
     """The slice of the dense weights that begins at `dense_start`."""
@@ -86,7 +86,7 @@ class PsActor(Replica):
         ps.exchange(state, ExchangeRequest(1, WANT_DENSE, pull_tag=1, keys=keys))
         push = ExchangeRequest(1, PUSH | WANT_DENSE, 1, row_grads=grads, dense_grads=np.zeros(8, np.float32))
         ps.exchange(state, push._replace(pull_tag=2, keys=keys))
-        copy_unread(ps, ps.begin_snapshot(all_rows=True).reader, ps.store.insert, polite=False)
+        copy_unread(ps, ps.begin_snapshot(all_rows=True).reader, ps.store.insert, throttled=False)
 
     def prepare(self, setup: PsSetup) -> Address:
         """Create or fill the partitions, listen, and return the address."""
@@ -186,7 +186,7 @@ class PsActor(Replica):
         ps.incoming(version).put_dense(dense.start, weights, state)
         ps.arrived(version, SNAPSHOT_STORE)
 
-    def snapshot(self, store: Address, routing: Routing, *, polite: bool = True) -> None:
+    def snapshot(self, store: Address, routing: Routing, *, throttled: bool = True) -> None:
         """Send the store the rows that have changed since the last snapshot and that this server holds by the routing.
 
         Other rows, which are being migrated to this server, stay unread.
@@ -203,7 +203,7 @@ class PsActor(Replica):
                     self._store_peer,
                     lambda keys: routing.owners[partition_of(keys)] == position,
                     all_rows=is_first,
-                    polite=polite,
+                    throttled=throttled,
                 )
                 self._store_peer.done(routing.version)
             except BaseException:
@@ -253,7 +253,7 @@ class PsActor(Replica):
             device=job.training.embedding_device,
             expected_rows=setup.expected_rows,
             seed=setup.number,
-            spread=setup.spread,
+            init_scale=setup.init_scale,
         )
         if setup.fill:
             is_held = np.zeros(PARTS, bool)

@@ -42,7 +42,7 @@ class EmbeddingStore:
 
     Rows that are not touched cost no memory: the arrays are reserved for `expected_rows`, and the host gives pages on
     first use. Beyond that they double, and for a moment the old and the new array both exist. New rows are drawn
-    within ±1/√width times `spread`.
+    within ±1/√width times `init_scale`.
 
     Each row has marks that tell whether a snapshot or a migration has read its current value. While a snapshot is
     copied, the values from its beginning are preserved for it (copy on write).
@@ -55,14 +55,14 @@ class EmbeddingStore:
         *,
         expected_rows: int = 0,
         seed: int = 0,
-        spread: float = 1.0,
+        init_scale: float = 1.0,
         device: str = "cpu",
     ) -> None:
         self.width = width
         self.state_width = rule.state_width(width)
         self._index = HashIndex(expected_rows)
         self._rng = np.random.default_rng(seed)
-        self._bound = np.float32(spread / np.sqrt(width))
+        self._bound = np.float32(init_scale / np.sqrt(width))
         capacity = int(expected_rows * _SLACK) + 1024
         self._arrays = HostRows(width, rule, capacity) if device == "cpu" else DeviceRows(width, rule, capacity, device)
         self._unread = np.zeros(capacity, np.uint8)

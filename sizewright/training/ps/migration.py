@@ -38,11 +38,11 @@ def copy_unread(
     *,
     selects: SelectKeys | None = None,
     still_unread: bool = False,
-    polite: bool = True,
+    throttled: bool = True,
 ) -> int:
     """Send every row that `selects` accepts and the reader has not taken; return how many.
 
-    With `still_unread` the others stay unread, because the reader may need them later. With `polite` the copy is
+    With `still_unread` the others stay unread, because the reader may need them later. With `throttled` the copy is
     throttled in favour of exchanges.
     """
     sent, start = 0, 0
@@ -58,7 +58,7 @@ def copy_unread(
                 continue
             send(rows)
             sent += len(rows.keys)
-            if polite:
+            if throttled:
                 copy_s = time.perf_counter() - began
                 time.sleep(min(copy_s * (1 - _COPY_SHARE) / _COPY_SHARE, _MAX_REST_S))
         start += _SCAN_ROWS
@@ -67,7 +67,7 @@ def copy_unread(
 
 
 def copy_snapshot(
-    ps: ParameterServer, to: WeightsReceiver, selects: SelectKeys, *, all_rows: bool, polite: bool = True
+    ps: ParameterServer, to: WeightsReceiver, selects: SelectKeys, *, all_rows: bool, throttled: bool = True
 ) -> None:
     """Send a consistent snapshot of this moment while training goes on.
 
@@ -91,7 +91,7 @@ def copy_snapshot(
         to.put_dense(*moment.dense)
         for parts, samples in moment.applied:
             to.put_applied(parts, samples)
-        copy_unread(ps, moment.reader, send, selects=selects, still_unread=True, polite=polite)
+        copy_unread(ps, moment.reader, send, selects=selects, still_unread=True, throttled=throttled)
         send_preserved()
     finally:
         with ps.locked() as store:
@@ -123,18 +123,18 @@ class Migration:
         self._stays = server_id in {server.id for server in target.servers}
         self._position = target.position(server_id) if self._stays else -1
 
-    def copy(self, *, polite: bool = True) -> None:
+    def copy(self, *, throttled: bool = True) -> None:
         """Copy while training goes on, until few changed rows remain."""
         with self._ps.locked() as store:
             store.mark_all_for_migration()
-        self._catch_up(_MAX_ROUNDS, polite=polite)
+        self._catch_up(_MAX_ROUNDS, throttled=throttled)
 
     def finish(self) -> MigrationStats:
         """Stop exchanges, send the remaining rows and the dense weights, and begin the new version."""
-        self._catch_up(_MAX_ROUNDS_BEFORE_FREEZE, polite=False)  # it may have waited for other servers to get here
+        self._catch_up(_MAX_ROUNDS_BEFORE_FREEZE, throttled=False)  # it may have waited for other servers to get here
         start = time.perf_counter()
         self._ps.freeze()
-        self.stats.last_rows = self._copy_round(polite=False)
+        self.stats.last_rows = self._copy_round(throttled=False)
         for server, dense in zip(self._target.servers, self._target.slices(), strict=True):
             begin, weights, state = self._ps.dense.part(dense.start, dense.stop)
             to: WeightsReceiver = (
@@ -168,18 +168,18 @@ class Migration:
                 return
             time.sleep(0.001)
 
-    def _catch_up(self, max_rounds: int, *, polite: bool) -> None:
+    def _catch_up(self, max_rounds: int, *, throttled: bool) -> None:
         """Copy in rounds until few rows remain or their number no longer falls."""
         previous = None
         for _ in range(max_rounds):
-            sent = self._copy_round(polite=polite)
+            sent = self._copy_round(throttled=throttled)
             self.stats.rounds += 1
             if sent <= _LAST_ROUND_ROWS or (previous is not None and sent > 0.8 * previous):
                 return
             previous = sent
 
-    def _copy_round(self, *, polite: bool) -> int:
-        sent = copy_unread(self._ps, MOVE, self._send, selects=self._moves_away, polite=polite)
+    def _copy_round(self, *, throttled: bool) -> int:
+        sent = copy_unread(self._ps, MOVE, self._send, selects=self._moves_away, throttled=throttled)
         self.stats.rows += sent
         return sent
 

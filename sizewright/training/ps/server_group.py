@@ -144,7 +144,7 @@ class ServerGroup:
             host="127.0.0.1" if self._pool.engine.local else self._pool.get([member.actor.ip.remote()])[0],
             memory_bytes=member.resources.memory_bytes,
             expected_rows=rows,
-            spread=self._program.spread,
+            init_scale=self._program.init_scale,
             staleness=self._job.training.max_staleness,
             dense=NO_FLOATS,
             dense_start=0,

@@ -96,13 +96,13 @@ class Snapshots:
             self._thread = threading.Thread(target=self._run, args=(ready,), daemon=True, name="snapshots")
             self._thread.start()
 
-    def take(self, *, polite: bool = True) -> None:
+    def take(self, *, throttled: bool = True) -> None:
         """Send the changed rows to the store. Raise SizewrightError if a server or the store has died."""
         with self.lock, self._replica_group.servers.handover:
             self._restart_dead_store()
             self._account.count_losses()  # so that a run that resumes this snapshot does not count these losses again
             servers, routing = self._replica_group.membership.servers, self._replica_group.routing
-            taken = [m.actor.snapshot.remote(self._address, routing, polite=polite) for m in servers]
+            taken = [m.actor.snapshot.remote(self._address, routing, throttled=throttled) for m in servers]
             self._replica_group.pool.get_all(taken, lambda: [m.actor.copied_bytes.remote() for m in servers])
 
     def take_consistent(self, folder: str, *, resume: bool) -> None:
@@ -111,7 +111,7 @@ class Snapshots:
             self.take()  # most rows while training goes on
             try:
                 self._replica_group.pause()
-                self.take(polite=False)
+                self.take(throttled=False)
             finally:
                 if resume:
                     self._replica_group.resume()

@@ -215,7 +215,7 @@ def test_every_sample_is_trained_once_despite_hand_backs(
 ) -> None:
     """Against a real sample_leases; up to two batches are on their way, and handing back gives those up."""
     broken = broken | set(range(first_broken))
-    session, sample_leases = Session(broken), SampleLeases(total, batch_size=10, most_batches=max_batch)
+    session, sample_leases = Session(broken), SampleLeases(total, batch_size=10, max_batches=max_batch)
     trained: list[int] = []
     flying: list[LeasedBatch] = []
 

@@ -21,7 +21,7 @@ TOTAL = 1000
 
 @pytest.fixture
 def server() -> Iterator[LeaseServer]:
-    server = LeaseServer(SampleLeases(TOTAL, batch_size=10, most_batches=3), TOKEN)
+    server = LeaseServer(SampleLeases(TOTAL, batch_size=10, max_batches=3), TOKEN)
     yield server
     server.close()
 

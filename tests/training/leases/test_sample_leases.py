@@ -197,7 +197,7 @@ def test_returned_samples_are_leased_first() -> None:
 
 
 def test_endless_run_uses_constant_memory() -> None:
-    sample_leases, now = SampleLeases(None, batch_size=8, most_batches=1), 0.0
+    sample_leases, now = SampleLeases(None, batch_size=8, max_batches=1), 0.0
     for round in range(20_000):
         now += 0.01
         for worker in range(3):
@@ -255,7 +255,7 @@ def test_clock_that_does_not_advance_is_tolerated() -> None:
         {"batch_size": 0},
         {"target_s": 0.0},
         {"target_s": float("nan")},
-        {"most_batches": 0},
+        {"max_batches": 0},
         {"trained": [(5, 11)]},
         {"trained": [(-1, 3)]},
         {"trained": [(5, 4)]},

@@ -32,7 +32,7 @@ class ServerPool:
     """Real servers behind TCP, rows and dense weights zero at first, whose partitions move."""
 
     def __init__(self, servers: int, **about: object) -> None:
-        self._about = {"width": 1, "spread": 0.0, "total": DENSE} | about
+        self._about = {"width": 1, "init_scale": 0.0, "total": DENSE} | about
         self.running: dict[int, PsServer] = {}
         self.routers: list[PsClient] = []
         started = tuple(self.start(1) for _ in range(servers))
@@ -196,7 +196,7 @@ def test_migration_neither_loses_nor_repeats_a_push(fleets: list[ServerPool], ab
 
 @pytest.mark.parametrize("name", sorted(RULES))
 def test_weights_and_optimizer_state_move_unchanged(fleets: list[ServerPool], name: str) -> None:
-    pool = ServerPool(2, name=name, rate=0.1, width=3, spread=1.0)
+    pool = ServerPool(2, name=name, rate=0.1, width=3, init_scale=1.0)
     fleets.append(pool)
     rng = np.random.default_rng(0)
     for server in pool.routing.servers:
@@ -299,9 +299,9 @@ def test_migration_and_snapshot_each_get_every_change_once(
             else:
                 copy = Copied()
                 if change == "copy":
-                    assert copy_unread(ps, MOVE, copy.insert, polite=False) == len(copy.keys)
+                    assert copy_unread(ps, MOVE, copy.insert, throttled=False) == len(copy.keys)
                 else:
-                    copy_snapshot(ps, copy, everything, all_rows=False, polite=False)
+                    copy_snapshot(ps, copy, everything, all_rows=False, throttled=False)
                 assert sorted(copy.keys) == sorted(touched[change])
                 copies[change] |= copy.rows
                 touched[change] = set()
@@ -323,7 +323,7 @@ def test_snapshot_has_the_state_at_its_start(before: list[int], amid: list[tuple
             touch(ps, first, number)
         if again:  # nothing of what comes is new to the next snapshot
             first_one = Copied()
-            copy_snapshot(ps, first_one, everything, all_rows=False, polite=False)
+            copy_snapshot(ps, first_one, everything, all_rows=False, throttled=False)
             state = first_one.rows
             for number, first in enumerate(before[::2]):
                 touch(ps, first, 50 + number)
@@ -339,11 +339,11 @@ def test_snapshot_has_the_state_at_its_start(before: list[int], amid: list[tuple
                 ps.store.remove(np.array([key for key in contents(ps) if first <= key < first + 60], np.int64))
 
         copied = Copied(change)
-        copy_snapshot(ps, copied, everything, all_rows=False, polite=False)
+        copy_snapshot(ps, copied, everything, all_rows=False, throttled=False)
         assert state | copied.rows == moment
         assert len(copied.keys) == len(set(copied.keys))
         assert (copied.dense, copied.applied) == ([0.0] * 4, [[]])
         later = Copied()
-        copy_snapshot(ps, later, everything, all_rows=False, polite=False)
+        copy_snapshot(ps, later, everything, all_rows=False, throttled=False)
         now = contents(ps)
         assert {key: v for key, v in (moment | later.rows).items() if key in now} == now

@@ -94,7 +94,7 @@ class World:
             for source in sources
         ]
         for migration in migrations:
-            migration.copy(polite=False)
+            migration.copy(throttled=False)
         if undone:
             migrations[0].finish()
             self.routing = self.routing._replace(version=target.version + 1)
@@ -127,7 +127,7 @@ class World:
 
     def _new(self, version: int, dense: int) -> Server:
         number = len(self.servers) + 1
-        self.servers[number] = make_ps(1, dense=dense, version=version, spread=0.0, total=DENSE)
+        self.servers[number] = make_ps(1, dense=dense, version=version, init_scale=0.0, total=DENSE)
         return Server(number, ("", number))
 
 
