@@ -58,6 +58,7 @@ class Ending:
         except BaseException as error:
             if self.received is None:
                 raise
+            _write_error(error)
             self._leave(reported=getattr(error, "exit_code", None) == INTERRUPTED)
         finally:
             self._verb_runs = False
@@ -105,6 +106,15 @@ class Ending:
                         _end_children()
                     message = f"Stopped. Processes that did not end within {self._patience_s:g} s were killed.\n"
                     _exit(number[0], message.encode())
+
+
+def _write_error(error: BaseException) -> None:
+    """Write what an error that follows a signal says to the user, such as where the copy of a job is."""
+    from sizewright.errors import SizewrightError
+
+    if isinstance(error, SizewrightError):
+        with contextlib.suppress(OSError, ValueError):
+            sys.stderr.write(f"Error: {error}\n")
 
 
 def _must_not_raise(frame: FrameType | None) -> bool:

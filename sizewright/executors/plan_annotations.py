@@ -17,11 +17,11 @@ from sizewright.spec.withheld import is_withheld, split, written_words
 
 PLAN_ID = "sizewright/plan"
 APPLIED_AT = "sizewright/applied-at"
-_PLAN = "sizewright/plan-record"
+PLAN_RECORD = "sizewright/plan-record"
 _SETTINGS = "sizewright/settings"
 """Plain settings as in the job file; the containers have them with their placeholders filled."""
 BASE_MARK = "sizewright/base"
-RECORDS = (APPLIED_AT, _PLAN, _SETTINGS, BASE_MARK)
+RECORDS = (APPLIED_AT, PLAN_RECORD, _SETTINGS, BASE_MARK)
 """Annotations that only programs read."""
 
 SETTINGS = TypeAdapter(dict[str, str])
@@ -35,18 +35,18 @@ def plan_annotations(plan: Plan) -> dict[str, str]:
     plain = split(plan.job.command.env)[0] if plan.job.command else {}
     if known := {name: value for name, value in plain.items() if not is_withheld(value)}:
         annotations[_SETTINGS] = json.dumps(known)
-    return annotations | {_PLAN: plan.model_dump_json(exclude_defaults=True)}
+    return annotations | {PLAN_RECORD: plan.model_dump_json(exclude_defaults=True)}
 
 
 def has_plan(document: Mapping[str, Any]) -> bool:
     """Return whether a manifest carries a plan."""
-    return _PLAN in _annotations(document)
+    return PLAN_RECORD in _annotations(document)
 
 
 def read_plan(document: Mapping[str, Any]) -> Plan:
     """Return the plan of a manifest. Raises InputError for a manifest without one."""
     annotations = _annotations(document)
-    text = annotations.get(_PLAN)
+    text = annotations.get(PLAN_RECORD)
     if not text:
         raise InputError(
             "The manifest carries no Sizewright plan.", "Pass one that `sizewright recommend --out` wrote."

@@ -31,7 +31,7 @@ class TimeToFirstStep:
         """
         self._awaited[job] = _Awaited(plan, target, since_s, samples)
 
-    def look(self, job: str, metrics: Metrics) -> bool:
+    def on_metrics(self, job: str, metrics: Metrics) -> bool:
         """Return whether the job trains at the target; the first observation that shows it ends the measurement."""
         awaited = self._awaited.get(job)
         if awaited is None:

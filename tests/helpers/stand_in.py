@@ -42,12 +42,16 @@ RATE = 20_000.0
 class RefusedError(Exception):
     """A request that is answered with an error status."""
 
-    def __init__(self, status: int, message: str, causes: list[tuple[str, str]] | None = None) -> None:
+    def __init__(
+        self, status: int, message: str, causes: list[tuple[str, str]] | None = None, reason: str = "FieldValueInvalid"
+    ) -> None:
         super().__init__(message)
         self.status = status
         self.body = {
             "kind": "Status", "status": "Failure", "message": message, "code": status,
-            "details": {"causes": [{"field": field, "message": cause} for field, cause in causes or []]},
+            "details": {
+                "causes": [{"field": field, "message": cause, "reason": reason} for field, cause in causes or []]
+            },
         }  # fmt: skip
 
 
@@ -145,11 +149,14 @@ class StandIn:
                 self.reconcile()
             return after
 
-    def delete(self, kind: str, namespace: str, name: str) -> Object:
+    def delete(self, kind: str, namespace: str, name: str, uid: str = "") -> Object:
         with self.lock:
-            removed = self.objects.pop((kind, namespace, name), None)
-            if removed is None:
+            job_object = self.objects.get((kind, namespace, name))
+            if job_object is None:
                 raise RefusedError(404, f"{name} not found")
+            if uid and uid != job_object["metadata"]["uid"]:
+                raise RefusedError(409, f"the UID in the precondition ({uid}) does not match the UID in record")
+            del self.objects[kind, namespace, name]
             self.reconcile()
             return {"kind": "Status", "status": "Success"}
 
@@ -249,7 +256,7 @@ def _handler(stand: StandIn) -> type[BaseHTTPRequestHandler]:
                 dry = query.get("dryRun") == "All"
                 return stand.apply(kind, namespace, name, body, query["fieldManager"], dry)
             if method == "DELETE":
-                return stand.delete(kind, namespace, name)
+                return stand.delete(kind, namespace, name, body.get("preconditions", {}).get("uid", ""))
             if query.get("watch"):
                 return self._watch(kind, namespace, query)
             if name:
@@ -329,9 +336,8 @@ def _check_owners(document: Object, fields: dict[Any, Any], owners: dict[Any, st
         owner = owners.get(path)
         if owner and owner != manager and path[0] != "metadata" and _at(document, path) != value:
             field = "." + ".".join(path)
-            raise RefusedError(
-                409, f'Apply failed with 1 conflict: conflict with "{owner}": {field}', [(field, f"owned by {owner}")]
-            )
+            message = f'Apply failed with 1 conflict: conflict with "{owner}": {field}'
+            raise RefusedError(409, message, [(field, f"owned by {owner}")], "FieldManagerConflict")
 
 
 def _at(document: Any, path: tuple[str, ...]) -> Any:

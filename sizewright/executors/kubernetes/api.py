@@ -6,6 +6,7 @@ fails or does not answer. Any other error is raised at once, with the server's m
 
 from __future__ import annotations
 
+import logging
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -15,6 +16,8 @@ from sizewright.errors import EngineError, ForbiddenError, InputError, MissingEx
 from sizewright.executors.kubernetes.objects import check_items, check_object, unusable_answer
 from sizewright.spec._json import loads
 
+_LOG = logging.getLogger(__name__)
+
 MANAGER = "sizewright"
 T = TypeVar("T")
 _ATTEMPTS, _FIRST_WAIT_S = 4, 0.5
@@ -23,6 +26,10 @@ _INVALID_BODY = "failed to create typed patch object"
 """How server-side apply words a body with invalid fields; it answers with status 500 then."""
 _CLIENT_ERRORS = (ValueError, KeyError, TypeError, AttributeError, RecursionError)
 """What the client library raises for answers that it does not expect."""
+
+
+class NotServedError(InputError):
+    """The cluster does not serve a kind."""
 
 
 class KubeApi:
@@ -43,6 +50,7 @@ class KubeApi:
     ) -> None:
         self._timeout_s = timeout_s
         self._sleep = sleep
+        self._is_silent = False
         self._dynamic = _connect(kubeconfig, context)
         self._resources: dict[tuple[str, str], Any] = {}
 
@@ -70,7 +78,9 @@ class KubeApi:
         options |= {"field_manager": MANAGER, "query_params": [("fieldValidation", "Strict")]}
         request = f"apply {kind} {meta['namespace']}/{meta['name']}"
         answer = self._retry(
-            request, lambda: resource.server_side_apply(body=dict(document), **options, **self._timeout)
+            request,
+            lambda: resource.server_side_apply(body=dict(document), **options, **self._timeout),
+            changes=not dry_run,
         )
         if answer is None:
             raise InputError(
@@ -78,20 +88,26 @@ class KubeApi:
             )
         return check_object(kind, _plain(answer), request)
 
-    def delete(self, api_version: str, kind: str, namespace: str, name: str) -> None:
-        """Delete the object with its pods. Do nothing if it does not exist."""
+    def delete(self, api_version: str, kind: str, namespace: str, name: str, uid: str = "") -> None:
+        """Delete the object with its pods. Do nothing if it does not exist.
+
+        Raises InputError if the object of this name has another `uid`.
+        """
         resource = self._resource(api_version, kind)
-        body = {"propagationPolicy": "Background"}
+        body: dict[str, Any] = {"propagationPolicy": "Background"}
+        if uid:
+            body["preconditions"] = {"uid": uid}
         self._retry(
             f"delete {kind} {namespace}/{name}",
             lambda: resource.delete(name=name, namespace=namespace, body=body, **self._timeout),
+            changes=True,
         )
 
     def list(self, api_version: str, kind: str, namespace: str, selector: str) -> list[dict[str, Any]]:
         """Return the objects with these labels; empty if the cluster does not serve the kind."""
         try:
             resource = self._resource(api_version, kind)
-        except InputError:
+        except NotServedError:
             return []
         request = f"list {kind}s in {namespace}"
         answer = self._retry(
@@ -155,37 +171,69 @@ class KubeApi:
             if each["kind"] == kind and "/" not in each["name"]:
                 fields = {"namespaced": each["namespaced"], "verbs": each["verbs"], "name": each["name"]}
                 return Resource(prefix, group, version, kind, client=client, **fields)
-        raise InputError(
+        raise NotServedError(
             f"The cluster does not serve {kind} of {api_version}.", "Install its operator, or use another executor."
         )
 
-    def _retry(self, request: str, call: Callable[[], T]) -> T | None:
-        """Return the server's answer, or None if it answers that the object does not exist (404)."""
+    def _retry(self, request: str, call: Callable[[], T], *, changes: bool = False) -> T | None:
+        """Return the server's answer, or None if it answers that the object does not exist (404).
+
+        A request that `changes` something may have been carried out although its answer was lost.
+        """
         from kubernetes.client.exceptions import ApiException
         from urllib3.exceptions import HTTPError
 
         for attempt in range(_ATTEMPTS):
             is_last = attempt == _ATTEMPTS - 1
             try:
-                return call()
+                answer = call()
+                self._is_silent = False
+                return answer
             except ApiException as error:
                 if error.status == 404:
                     return None
-                may_retry = error.status in _RETRIED_STATUS and _INVALID_BODY not in str(error.body)
-                if is_last or not may_retry:
+                if is_last or not _may_retry(error):
                     raise _translate(request, error) from None
             except (HTTPError, OSError) as error:
                 if is_last:
-                    message = f"The API server did not answer the request to {request}: {error}"
-                    remedy = (
-                        "Check that it is reachable. The request may have been carried out. Running the command again "
-                        "is safe: a plan is applied once."
-                    )
-                    raise EngineError(f"{message.rstrip('.')}.", remedy) from None
+                    raise _no_answer(request, error, changes=changes) from None
+                if not self._is_silent:
+                    self._is_silent = True
+                    _LOG.warning("The API server does not answer; trying again.")
             except _CLIENT_ERRORS as error:
-                raise unusable_answer(request, f"{type(error).__name__}: {error}") from None
+                raise unusable_answer(request, f"{type(error).__name__}: {error}") from error
             self._sleep(_FIRST_WAIT_S * 2**attempt)
         return None
+
+
+def _no_answer(request: str, error: Exception, *, changes: bool) -> EngineError:
+    message = f"The API server did not answer the request to {request}: {error}"
+    remedy = "Check that it is reachable."
+    if changes:
+        remedy += " The request may have been carried out. Running the command again is safe: a plan is applied once."
+    return EngineError(f"{message.rstrip('.')}.", remedy)
+
+
+def _may_retry(error: Any) -> bool:
+    """Return whether a request may succeed if it is repeated after an ApiException."""
+    if error.status == 409:  # others own a field, or the object was replaced; or it has just been changed
+        return not _owned_fields(error) and "UID in" not in str(error.body)
+    return error.status in _RETRIED_STATUS and _INVALID_BODY not in str(error.body)
+
+
+def _owned_fields(error: Any) -> bool:
+    """Return whether others own fields that a request would change."""
+    return any(each.get("reason") == "FieldManagerConflict" for each in _details(error)[1])
+
+
+def _details(error: Any) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """Return the status in the body of an ApiException, and its causes; both empty if the body has none."""
+    try:
+        status = loads(error.body)
+        causes = (status.get("details") or {}).get("causes") or []
+        return status, [each for each in causes if isinstance(each, dict)]
+    except (TypeError, ValueError, AttributeError):
+        return {}, []
 
 
 def _plain(answer: Any) -> Any:
@@ -195,18 +243,14 @@ def _plain(answer: Any) -> Any:
 
 def _translate(request: str, error: Any) -> SizewrightError:
     """Return the error for an ApiException of a request, with the fields that the server names."""
-    try:
-        status = loads(error.body)
-        causes = (status.get("details") or {}).get("causes") or []
-        fields = "; ".join(f"{each.get('field')}: {each.get('message')}" for each in causes)
-    except (TypeError, ValueError, AttributeError):
-        status, fields = {}, ""
+    status, causes = _details(error)
+    fields = "; ".join(f"{each.get('field')}: {each.get('message')}" for each in causes)
     message = str(status.get("message") or error.reason or error.status).rstrip(".")
     if error.status == 409:
-        return InputError(
-            f"Cannot {request}: {message}.",
-            "Have the other owner give those fields up, or remove them from the manifest.",
-        )
+        remedy = "Somebody else changes it at the same time. Look at its state, and try again."
+        if _owned_fields(error):
+            remedy = "Have the other owner give those fields up, or remove them from the manifest."
+        return InputError(f"Cannot {request}: {message}.", remedy)
     if error.status in (401, 403):
         remedies = {
             401: "Log in again, or use another context.",

@@ -3,31 +3,41 @@
 from __future__ import annotations
 
 import logging
-import tempfile
+import shlex
 import time
+import uuid
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 from sizewright.errors import EngineError, ForbiddenError, InputError, SizewrightError
 from sizewright.executors.difference import difference
-from sizewright.executors.kubernetes.api import KubeApi
+from sizewright.executors.kubernetes.api import MANAGER, KubeApi
 from sizewright.executors.kubernetes.container_spec import YamlMap
 from sizewright.executors.kubernetes.live_object import LiveObject, PlannedObject, seconds_of
 from sizewright.executors.kubernetes.manifest_executor import ManifestExecutor
+from sizewright.executors.kubernetes.object_copy import ObjectCopy
 from sizewright.executors.kubernetes.pods import PodLabels, Pods
 from sizewright.executors.plan_annotations import APPLIED_AT, BASE_MARK, plan_annotations, read_plan
 from sizewright.executors.plan_checks import check_adjusts, check_capable, check_launches
 from sizewright.executors.time_to_first_step import TimeToFirstStep
-from sizewright.executors.yaml_documents import to_yaml
 from sizewright.spec import Allocation, Capabilities, Handle, Job, Metrics, Outcome, Plan, Role
 from sizewright.spec.outcome import Status
 
 _LOG = logging.getLogger(__name__)
 
 _DELETE_TIMEOUT_S = 120.0
+_RESTORE_TIMEOUT_S = 100.0
+"""Shorter than the time after which the command line kills an interrupted process."""
+_POLL_S = 0.2
 _METRICS_API = "metrics.k8s.io/v1beta1"
+T = TypeVar("T")
+
+
+class StillExistsError(EngineError):
+    """Something that is being deleted still exists after the time in which it should be gone."""
 
 
 class ClusterExecutor(ManifestExecutor):
@@ -59,6 +69,7 @@ class ClusterExecutor(ManifestExecutor):
         super().__init__(base=base, roles=roles)
         self._connect: Callable[[], KubeApi] = lambda: KubeApi(kubeconfig=kubeconfig, context=context)
         self._api = api
+        self._kubectl = f"kubectl --context {shlex.quote(context)}" if context else "kubectl"
         self._clock = clock
         self._steps = TimeToFirstStep(self.change_costs, clock)
         self._pods: dict[str, Pods] = {}
@@ -80,8 +91,9 @@ class ClusterExecutor(ManifestExecutor):
         handle = self._handle(document, plan)
         job_object = self._get(handle)
         if job_object and _is_being_deleted(job_object):
-            self._delete(handle)
-            job_object = None
+            self._await_deleted(handle, job_object, _DELETE_TIMEOUT_S)
+            self._await_pods(handle, job_object, _DELETE_TIMEOUT_S)
+            job_object = self._get(handle)
         if job_object:
             self._check_launched(handle, job_object, planned_object)
         else:
@@ -96,7 +108,7 @@ class ClusterExecutor(ManifestExecutor):
         Raises InputError if the plan was made for another job or for other sizes, or during the cool-down.
         """
         check_capable(self, plan)
-        job_object = self._known(handle)
+        job_object = self._existing_object(handle)
         live_object = LiveObject(self.sized_object(job_object), self, job_object)
         planned_object = PlannedObject(plan, self)
         if not self._check_can_adjust(handle, job_object, live_object, planned_object):
@@ -114,11 +126,11 @@ class ClusterExecutor(ManifestExecutor):
 
     def observe(self, handle: Handle) -> Metrics:
         """Return the metrics of the pods that run; a job in a queue has none."""
-        job_object = self._known(handle)
+        job_object = self._existing_object(handle)
         pods = self._pods.setdefault(handle.id, self._new_pods(job_object, handle))
         namespace = job_object["metadata"]["namespace"]
         selector = f"{self.labels.job}={self.job_label(job_object)}"
-        pod_objects = self.api.list("v1", "Pod", namespace, selector)
+        pod_objects = self._pod_objects(handle, job_object)
         try:
             usages = self.api.list(_METRICS_API, "PodMetrics", namespace, selector)
         except SizewrightError:  # missing or forbidden; containers that call log_samples report their usage anyway
@@ -133,12 +145,12 @@ class ClusterExecutor(ManifestExecutor):
                 return ""  # the container has not started, or its node does not answer: the next call reads it again
 
         metrics = pods.read(pod_objects, usages, read_log)
-        self._steps.look(handle.id, metrics)
+        self._steps.on_metrics(handle.id, metrics)
         return metrics
 
     def wait(self, handle: Handle, timeout_s: float) -> bool:
         """Wait up to about `timeout_s` seconds for the job to end, and return whether it has ended."""
-        if handle.id in self._outcomes or self.end_status(self._known(handle)):
+        if handle.id in self._outcomes or self.end_status(self._existing_object(handle)):
             return True
         name = handle.id.partition("/")[2]
         deadline_s = time.monotonic() + timeout_s
@@ -153,11 +165,11 @@ class ClusterExecutor(ManifestExecutor):
     def stop(self, handle: Handle) -> Outcome:
         """Delete the job if it still runs. A second call returns the same outcome."""
         if handle.id not in self._outcomes:
-            job_object = self._known(handle)
+            job_object = self._existing_object(handle)
             status = self.end_status(job_object)
             samples = self._samples_trained(handle)
             if status is None:
-                self._delete(handle)
+                self._delete(handle, job_object)
             self._steps.forget(handle.id)
             created_s = seconds_of(job_object["metadata"].get("creationTimestamp"))
             duration_s = max(0.0, self._clock() - created_s) if created_s else 0.0
@@ -181,11 +193,12 @@ class ClusterExecutor(ManifestExecutor):
         handle = self._handle(document, plan)
         if plan.kind == "launch":
             return self._launch_difference(handle, planned_object, document)
-        job_object = self._known(handle)
+        job_object = self._existing_object(handle)
         live_object = LiveObject(self.sized_object(job_object), self, job_object)
         if not self._check_can_adjust(handle, job_object, live_object, planned_object):
             return ""
         if not live_object.changes_in_place(planned_object, self.scales, self.resizes):
+            self._pod_objects(handle, job_object)  # raises if pods may not be listed, which a restart needs
             return difference(job_object, self._dry_run(document)) + "The job is deleted and restarted.\n"
         change = self._to_apply(self.change_object(plan, planned_object.document), plan)
         before = job_object if change["kind"] == self.kind else None
@@ -251,11 +264,13 @@ class ClusterExecutor(ManifestExecutor):
         plan = planned_object.plan
         check_adjusts(plan, handle)
         if _is_being_deleted(job_object):
-            raise InputError(f"{self.kind} {handle.id} is being deleted.", "Launch it again.")
+            raise InputError(f"{self.kind} {handle.id} is being deleted.", "Launch it with a new plan when it is gone.")
         if plan.kind == "keep" or live_object.was_applied_by(planned_object):
             return False
         if self.end_status(job_object):
-            raise InputError(f"{self.kind} {handle.id} has ended: there is nothing to change.", "Launch it again.")
+            raise InputError(
+                f"{self.kind} {handle.id} has ended: there is nothing to change.", "Launch it with a new plan."
+            )
         live_object.check_current(plan)
         if live_object.has(planned_object):
             return False
@@ -280,11 +295,16 @@ class ClusterExecutor(ManifestExecutor):
     def _get(self, handle: Handle) -> dict[str, Any] | None:
         return self.api.get(self.api_version, self.kind, _namespace(handle), handle.id.partition("/")[2])
 
-    def _known(self, handle: Handle) -> dict[str, Any]:
-        """Return the job's object. Raises InputError if the cluster does not have it."""
-        job_object = None
-        if handle.executor == self.name and "/" in handle.id and handle.id not in self._outcomes:
-            job_object = self._get(handle)
+    def _existing_object(self, handle: Handle) -> dict[str, Any]:
+        """Return the job's object. Raises InputError if there is none, or the handle is not of this executor."""
+        if handle.executor != self.name or "/" not in handle.id:
+            raise InputError(
+                f"{handle.id} of executor '{handle.executor}' is not a handle of {self.name}.",
+                f"Pass the handle of a job that {self.name} launched.",
+            )
+        if handle.id in self._outcomes:
+            raise InputError(f"{self.kind} {handle.id} was stopped.", "Launch it with a new plan.")
+        job_object = self._get(handle)
         if job_object is None:
             raise InputError(f"The cluster has no {self.kind} {handle.id}.", "Launch it, or pass another handle.")
         return job_object
@@ -293,66 +313,85 @@ class ClusterExecutor(ManifestExecutor):
         """Delete the job and apply its new manifest.
 
         A dry run first raises whatever the cluster refuses. If the cluster refuses the manifest after all, or the user
-        interrupts the change, the previous job is started again; if that fails, too, its object is kept in a file that
-        the error names.
+        interrupts the change, the previous job is started again. Its object is in a file until a job runs again; the
+        error names the file if none does.
         """
         self._dry_run(document)
-        previous = _as_applied(job_object)
+        self._pod_objects(handle, job_object)  # raises before the deletion if pods may not be listed
+        copy = ObjectCopy(handle.id, _as_applied(job_object))
         try:
-            self._delete(handle)
-            self._await_pods(handle, job_object)
+            self._delete(handle, job_object)
+            self._await_pods(handle, job_object, _DELETE_TIMEOUT_S)
             self.api.apply(document)
         except BaseException as error:  # an interrupt must not leave the job deleted either
-            if self._restore(handle, previous, error):
-                sentence = (
-                    f"{self.kind} {handle.id} was deleted for this change, and was started again as it was before."
-                )
-                _report(sentence, error)
+            if isinstance(error, KeyboardInterrupt):
+                _LOG.warning(f"Restoring {self.kind} {handle.id}; its object is in {copy.path}.")
+            self._restore_after(error, handle, job_object, copy)
             raise
+        copy.remove()
 
-    def _restore(self, handle: Handle, previous: dict[str, Any], cause: BaseException) -> bool:
-        """Start the previous job again if it was deleted, and return whether it was.
+    def _restore_after(
+        self, cause: BaseException, handle: Handle, job_object: dict[str, Any], copy: ObjectCopy
+    ) -> None:
+        """Start the job again after its change failed. Raises an error that names the copy if that fails.
 
-        Raises EngineError with the file that keeps its object, if that fails.
+        An interrupt stays one; its message is then a warning, too.
         """
-        state = "may be gone"
         try:
-            job_object = self._get(handle)
-            if job_object and not _is_being_deleted(job_object):
-                return False
-            if job_object:
-                state = "is being deleted"
-                if isinstance(cause, SizewrightError):
-                    raise cause  # the deletion was waited for in vain
-                self._await_deleted(handle)
-            self.api.apply(previous)
-        except (SizewrightError, KeyboardInterrupt):
-            raise self._not_restored(handle, previous, state, cause) from cause
+            restored = self._restore(handle, job_object, copy, cause)
+        except BaseException as error:
+            failure = self._not_restored(handle, copy, cause, error)
+            interrupts = [each for each in (cause, error) if not isinstance(each, Exception)]
+            if not interrupts:
+                raise failure from cause
+            _LOG.warning(str(failure))
+            if isinstance(interrupts[0], KeyboardInterrupt):
+                interrupts[0].args = (failure.message,)  # for the audit log
+            raise interrupts[0] from error
+        copy.remove()
+        if restored:
+            sentence = f"{self.kind} {handle.id} was deleted for this change, and was started again as it was before."
+            _report(sentence, cause)
+
+    def _restore(self, handle: Handle, job_object: dict[str, Any], copy: ObjectCopy, cause: BaseException) -> bool:
+        """Start the job again if it was deleted, and return whether it was. Repeat failed requests for a while."""
+        deadline_s = time.monotonic() + _RESTORE_TIMEOUT_S
+        current = _repeat(lambda: self._get(handle), deadline_s)
+        if current and not (_uid(current) == _uid(job_object) and _is_being_deleted(current)):
+            return False
+        if isinstance(cause, StillExistsError):
+            if current:
+                raise cause
+        else:
+            self._await_deleted(handle, job_object, deadline_s - time.monotonic())
+            with suppress(SizewrightError):  # pods of a lost node may never go, and a job that stays deleted is worse
+                self._await_pods(handle, job_object, deadline_s - time.monotonic())
+        _repeat(lambda: self.api.apply(copy.document), deadline_s)
         return True
 
-    def _not_restored(self, handle: Handle, previous: dict[str, Any], state: str, cause: BaseException) -> EngineError:
-        """Keep the object of the previous job in a file, and return the error that names it."""
-        path = Path(tempfile.mkdtemp(prefix="sizewright-")) / f"{handle.id.replace('/', '-')}.yaml"
-        path.write_text(to_yaml([f"{handle.id} before its change failed"], previous), encoding="utf-8")
-        event = (
-            f"its change failed: {cause.message}" if isinstance(cause, SizewrightError) else "an interrupted change."
-        )
+    def _not_restored(
+        self, handle: Handle, copy: ObjectCopy, cause: BaseException, restore_error: BaseException
+    ) -> EngineError:
+        """Return the error that names the file with the only copy of a job."""
+        state = "is being deleted" if isinstance(restore_error, StillExistsError) else "may be gone"
+        why = f"its change {_reason(cause)}"
+        if restore_error is not cause:
+            why += f", and starting it again {_reason(restore_error)}"
+        namespace, _, name = handle.id.partition("/")
+        resource = f"{self.kind.lower()}.{self.api_version.partition('/')[0]}"
         return EngineError(
-            f"{self.kind} {handle.id} {state}, and could not be restored after {event}",
-            f"Its object is in {path}: once the cluster answers, kubectl apply --server-side "
-            f"--field-manager=sizewright -f it, or launch the job again.",
+            f"{self.kind} {handle.id} {state}: {why}. Its object is in {copy.path}.",
+            f"Wait until `{self._kubectl} get {resource} {name} -n {namespace}` finds nothing, then run: "
+            f"{self._kubectl} apply --server-side --field-manager={MANAGER} -f {shlex.quote(str(copy.path))}",
         )
 
-    def _await_pods(self, handle: Handle, job_object: Mapping[str, Any]) -> None:
+    def _pod_objects(self, handle: Handle, job_object: Mapping[str, Any]) -> list[dict[str, Any]]:
+        """Return the pods of the job."""
+        return self.api.list("v1", "Pod", _namespace(handle), f"{self.labels.job}={self.job_label(job_object)}")
+
+    def _await_pods(self, handle: Handle, job_object: Mapping[str, Any], timeout_s: float) -> None:
         """Wait until all pods of the job are gone, since they write its checkpoints as they end."""
-        selector = f"{self.labels.job}={self.job_label(job_object)}"
-        deadline_s = time.monotonic() + _DELETE_TIMEOUT_S
-        while self.api.list("v1", "Pod", _namespace(handle), selector):
-            if time.monotonic() > deadline_s:
-                raise EngineError(
-                    f"Pods of {handle.id} still exist after {_DELETE_TIMEOUT_S:.0f} s.", "Check their finalizers."
-                )
-            time.sleep(0.5)
+        _await_none(lambda: self._pod_objects(handle, job_object), f"Pods of {handle.id} still exist", timeout_s)
 
     def _dry_run(self, document: dict[str, Any]) -> dict[str, Any]:
         """Return the object as the cluster would create it. Raises the API server's errors.
@@ -361,7 +400,8 @@ class ClusterExecutor(ManifestExecutor):
         changed would be refused. Therefore the creation is checked under a name that is not in use.
         """
         name = document["metadata"]["name"]
-        check_name = f"{name[:50]}-check"
+        suffix = f"-{uuid.uuid4().hex[:8]}"
+        check_name = name[: self.max_name_length - len(suffix)].rstrip("-.") + suffix
         renamed = {**document, "metadata": {**document["metadata"], "name": check_name}}
         try:
             created = self.api.apply(renamed, dry_run=True)
@@ -370,18 +410,20 @@ class ClusterExecutor(ManifestExecutor):
             raise
         return {**created, "metadata": {**created["metadata"], "name": name}}
 
-    def _delete(self, handle: Handle) -> None:
-        self.api.delete(self.api_version, self.kind, _namespace(handle), handle.id.partition("/")[2])
-        self._await_deleted(handle)
+    def _delete(self, handle: Handle, job_object: Mapping[str, Any]) -> None:
+        """Delete this very object, and wait until it is gone."""
+        name = handle.id.partition("/")[2]
+        self.api.delete(self.api_version, self.kind, _namespace(handle), name, _uid(job_object))
+        self._await_deleted(handle, job_object, _DELETE_TIMEOUT_S)
 
-    def _await_deleted(self, handle: Handle) -> None:
-        deadline_s = time.monotonic() + _DELETE_TIMEOUT_S
-        while self._get(handle):
-            if time.monotonic() > deadline_s:
-                raise EngineError(
-                    f"{self.kind} {handle.id} still exists after {_DELETE_TIMEOUT_S:.0f} s.", "Check its finalizers."
-                )
-            time.sleep(0.1)
+    def _await_deleted(self, handle: Handle, job_object: Mapping[str, Any], timeout_s: float) -> None:
+        """Wait until the object is gone. Somebody may have created another one of its name."""
+
+        def exists() -> bool:
+            current = self._get(handle)
+            return current is not None and _uid(current) == _uid(job_object)
+
+        _await_none(exists, f"{self.kind} {handle.id} still exists", timeout_s)
 
     def _time_first_step(
         self, handle: Handle, planned_object: PlannedObject, since_s: float, samples: int | None
@@ -419,6 +461,10 @@ def _namespace(handle: Handle) -> str:
     return handle.id.partition("/")[0]
 
 
+def _uid(job_object: Mapping[str, Any]) -> str:
+    return str(job_object["metadata"].get("uid") or "")
+
+
 def _is_being_deleted(job_object: Mapping[str, Any]) -> bool:
     return bool(job_object["metadata"].get("deletionTimestamp"))
 
@@ -428,6 +474,37 @@ def _as_applied(job_object: Mapping[str, Any]) -> dict[str, Any]:
     metadata = job_object["metadata"]
     kept = {key: metadata[key] for key in ("name", "namespace", "labels", "annotations") if key in metadata}
     return {key: job_object[key] for key in ("apiVersion", "kind", "spec")} | {"metadata": kept}
+
+
+def _repeat(request: Callable[[], T], deadline_s: float) -> T:
+    """Return the answer to a request, which is repeated after an EngineError until the deadline."""
+    while True:
+        try:
+            return request()
+        except EngineError:
+            if time.monotonic() >= deadline_s:
+                raise
+        time.sleep(_POLL_S)
+
+
+def _await_none(read: Callable[[], Any], sentence: str, timeout_s: float) -> None:
+    """Wait until `read` returns nothing.
+
+    Raises StillExistsError with the sentence after `timeout_s`, or the server's error if it does not answer until then.
+    """
+    deadline_s = time.monotonic() + timeout_s
+    while _repeat(read, deadline_s):
+        if time.monotonic() >= deadline_s:
+            raise StillExistsError(f"{sentence} after {timeout_s:.0f} s.", "Check the finalizers.")
+        time.sleep(_POLL_S)
+
+
+def _reason(error: BaseException) -> str:
+    """Return how an error ended an action, as the end of a clause."""
+    if isinstance(error, KeyboardInterrupt):
+        return "was interrupted"
+    message = error.message if isinstance(error, SizewrightError) else f"{type(error).__name__}: {error}"
+    return f"failed ({message.rstrip('.')})"
 
 
 def _report(sentence: str, error: BaseException) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from sizewright.errors import InputError
 from sizewright.executors.kubernetes.container_spec import YamlMap, rounded
-from sizewright.executors.plan_annotations import APPLIED_AT, PLAN_ID, read_plan
+from sizewright.executors.plan_annotations import APPLIED_AT, PLAN_ID, PLAN_RECORD, has_plan, read_plan
 from sizewright.executors.plan_checks import check_cool_down, check_same_sizes
 from sizewright.spec import ROLES, Group, Plan, Role
 from sizewright.spec.units import format_count
@@ -104,10 +104,16 @@ class LiveObject:
 
     def check_cool_down(self, plan: Plan, now_s: float) -> None:
         """Raise InputError during the cool-down of the plan that was applied last."""
+        if not has_plan(self._document):
+            return
         try:
             cooldown_s = read_plan(self._document).cooldown_s
-        except InputError:  # the object was not applied by a plan
-            return
+        except InputError as error:
+            name = self._document["metadata"]["name"]
+            raise InputError(
+                f"Cannot tell whether {name} is in the cool-down of its last plan. {error.message}",
+                f"Remove its annotation {PLAN_RECORD} to change it anyway.",
+            ) from None
         check_cool_down(plan, (seconds_of(self._annotations.get(APPLIED_AT)) or 0.0) + cooldown_s, now_s)
 
     def changes_in_place(self, planned: PlannedObject, scales: frozenset[Role], resizes: bool) -> bool:

@@ -111,7 +111,7 @@ class SlurmExecutor(SlurmRenderer):
             metrics = self._start(record, len(record.starts) - 1).metrics(self._clock(), usage_by_component)
         samples_left = record.last.plan.job.samples_left(trained)
         metrics = metrics.model_copy(update={"samples_trained": trained, "samples_left": samples_left})
-        self._steps.look(handle.id, metrics)
+        self._steps.on_metrics(handle.id, metrics)
         return metrics
 
     def wait(self, handle: Handle, timeout_s: float) -> bool:

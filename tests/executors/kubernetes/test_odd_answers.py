@@ -12,6 +12,7 @@ import pytest
 
 from sizewright.errors import EngineError, SizewrightError
 from sizewright.executors import get_executor
+from sizewright.executors.kubernetes import cluster_executor
 from sizewright.executors.kubernetes.cluster_executor import ClusterExecutor
 from sizewright.spec import Allocation, Job, Plan
 from sizewright.spec.units import GIB
@@ -52,7 +53,11 @@ def somewhere(answer: Any, rng: random.Random) -> Any:
 
 @pytest.mark.parametrize("name", ["kubeflow", "kuberay", "volcano", "dlrover"])
 @pytest.mark.parametrize("seed", range(12))
-def test_answer_with_an_odd_value_is_used_or_refused(tmp_path: Path, name: str, seed: int) -> None:
+def test_answer_with_an_odd_value_is_used_or_refused(
+    tmp_path: Path, name: str, seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for timeout in ("_DELETE_TIMEOUT_S", "_RESTORE_TIMEOUT_S"):
+        monkeypatch.setattr(cluster_executor, timeout, 1.0)
     rng = random.Random(seed)
     with stand_in() as server:
         executor = executor_of(server, tmp_path, name)
