@@ -182,7 +182,7 @@ def _print(console: Console, outcome: Outcome) -> None:
             f"{format_count(outcome.updates_lost, 'update')} lost."
         )
     if outcome.snapshots or outcome.snapshot_faults:
-        faults = f"; {outcome.snapshot_faults} could not be written" if outcome.snapshot_faults else ""
+        faults = f"; {outcome.snapshot_faults} could not be taken or written" if outcome.snapshot_faults else ""
         console.print(f"{format_count(outcome.snapshots, 'snapshot')}{faults}.")
     for f in outcome.failures:
         recovered = "not recovered" if f.recovered_s is None else f"recovered in {f.recovered_s:.1f} s"

@@ -21,9 +21,10 @@ class Failure(Record):
 
     at_s: float
     replica: str = Field(description="its name, such as ps-1")
-    cause: str = Field(description="killed, oom, node lost, or what the replica said")
+    cause: str = Field(description="killed, oom, hung, node lost, link cut, or the error that stopped the replica")
     recovered_s: float | None = Field(
-        default=None, description="seconds until all trained again; none when they did not"
+        default=None,
+        description="seconds from when the failure was noticed until a successor trained; null if none did",
     )
     samples_repeated: int = Field(default=0, ge=0, description="samples that some weights were updated with twice")
     updates_lost: int = Field(default=0, ge=0, description="batches whose updates are lost, once for each PS")
@@ -57,7 +58,7 @@ class Outcome(Answer):
     failures: tuple[Failure, ...] = ()
     changes: tuple[Change, ...] = ()
     snapshots: int = Field(default=0, ge=0, description="written to disk")
-    snapshot_faults: int = Field(default=0, ge=0, description="snapshots that could not be written")
+    snapshot_faults: int = Field(default=0, ge=0, description="snapshots that could not be taken or written")
 
     def to_frame(self) -> pd.DataFrame:
         """Return one row per failure and change, in order of time."""

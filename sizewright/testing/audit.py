@@ -33,7 +33,7 @@ def audit_job(samples: int, *, batch_size: int = 32, sync: str = "async", dim: i
 class AuditProgram:
     """A program in which the gradient of each row is -1, and that of the dense weight minus the number of samples."""
 
-    spread = 0.0
+    init_scale = 0.0
 
     def __init__(self, *, step_s: float = 0.0) -> None:
         """`step_s` is the minimum time of a step."""

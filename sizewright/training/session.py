@@ -403,7 +403,7 @@ class Session:
             self._busy = f"{kind} {description}"
             with self._lock:
                 if self._recover:
-                    self._recovery.look()
+                    self._recovery.check()
                 start = time.monotonic()
                 yield
                 self._stats.changed(kind, time.monotonic() - start, description)

@@ -80,13 +80,13 @@ def make_ps(
     staleness: int | None = None,
     version: int = 1,
     seed: int = 0,
-    spread: float = 1.0,
+    init_scale: float = 1.0,
     total: int | None = None,
 ) -> ParameterServer:
     optimizer = Optimizer(name=name, learning_rate=rate)
     weights = np.zeros(dense, np.float32) if isinstance(dense, int) else dense
     return ParameterServer(
-        EmbeddingStore(width, make_rule(optimizer), seed=seed, spread=spread),
+        EmbeddingStore(width, make_rule(optimizer), seed=seed, init_scale=init_scale),
         DenseSlice(start, weights, dense_rule(optimizer), total=total),
         lambda changed: SyncRounds(changed) if sync else AsyncUpdates(changed, staleness),
         version=version,

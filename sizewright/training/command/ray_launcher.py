@@ -9,7 +9,7 @@ from typing import Any
 from sizewright.errors import ReplicaDiedError, SizewrightError
 from sizewright.spec import Job, Resources, Role
 from sizewright.training.command.rendezvous import ReplicaCommand, ReplicaSlot
-from sizewright.training.command.replica import CommandReplica, Death, Look, free_port
+from sizewright.training.command.replica import CommandReplica, Death, ReplicaObservation, free_port
 from sizewright.training.ray.engine import Engine
 from sizewright.training.ray.node_agent import NodeAgent, NodeResources
 from sizewright.training.ray.nodes import Nodes
@@ -100,8 +100,8 @@ class RayReplica:
     def hold(self) -> None:  # noqa: D102
         self._ask(self._actor.call.remote("hold"))
 
-    def look(self) -> Look:  # noqa: D102
-        return Look(*self._ask(self._actor.call.remote("look")))
+    def observe(self) -> ReplicaObservation:  # noqa: D102
+        return ReplicaObservation(*self._ask(self._actor.call.remote("observe")))
 
     def why(self) -> Death:  # noqa: D102
         return Death(*self._ask(self._actor.call.remote("why")))

@@ -32,7 +32,7 @@ _JOIN = 'n=$1; shift; while [ "$n" -gt 0 ]; do echo $$ > "$1"; shift; n=$((n - 1
 _POLL_S = 0.01
 
 
-class Look(NamedTuple):
+class ReplicaObservation(NamedTuple):
     """The state of a replica; the times of its reports are relative to now."""
 
     metrics: ReplicaMetrics
@@ -110,9 +110,9 @@ class CommandReplica:
             for process in self._processes():
                 self._limited_by = pin_process(process.pid, self.slot.size.cpu, self.slot.number)
 
-    def look(self) -> Look:
+    def observe(self) -> ReplicaObservation:
         """Return the usage and the new reports of the replica."""
-        self._reports.look()
+        self._reports.read_log()
         last, now = self._reports.last, time.monotonic()
         processes = list(self._processes())
         new_reports = [report for report in list(self._reports.history) if report.samples > self._samples_passed_on]
@@ -131,7 +131,7 @@ class CommandReplica:
             **counters(last),
         )
         exit_code = self._process.poll() if self._process else None
-        return Look(
+        return ReplicaObservation(
             metrics=metrics,
             reports=[Report(report.at_s - now, report.samples) for report in new_reports],
             nonsense=self._reports.nonsense,

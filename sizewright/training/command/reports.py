@@ -70,7 +70,7 @@ class Reports:
             ((kind, value),) = [(k, v) for k, v in match.groupdict().items() if k in _KINDS]
             self._count(kind, value, at_s, text)
 
-    def look(self) -> None:
+    def read_log(self) -> None:
         """Read the progress that the replica's processes have logged with `log_samples`."""
         if self._progress.source == "log_samples":
             readings = [reading for reading in read_progress(self._folder).values() if reading.steps]

@@ -12,7 +12,7 @@ from sizewright.spec.units import format_count
 from sizewright.training.command.local_launcher import LocalLauncher
 from sizewright.training.command.ray_launcher import RayLauncher, RayReplica
 from sizewright.training.command.rendezvous import make_start
-from sizewright.training.command.replica import CommandReplica, Look
+from sizewright.training.command.replica import CommandReplica, ReplicaObservation
 from sizewright.training.command.reports import Report
 
 _POLL_S = 0.05
@@ -35,7 +35,7 @@ class Run:
         self.allocation, self.folder = allocation, folder
         self._job, self._command = job, job.command
         self._replicas: list[CommandReplica | RayReplica] = []
-        self._looks: list[Look] = []
+        self._observations: list[ReplicaObservation] = []
         self._reports: dict[str, list[Report]] = {}
         self._place = place
 
@@ -55,17 +55,17 @@ class Run:
         for replica in self._replicas:
             replica.hold()
 
-    def look(self) -> None:
+    def observe(self) -> None:
         """Update the state of all replicas. Raise ReplicaDiedError if one has failed."""
         now = time.monotonic()
-        self._looks = [replica.look() for replica in self._replicas]
-        for replica, look in self._trainers():
+        self._observations = [replica.observe() for replica in self._replicas]
+        for replica, each in self._trainers():
             reports = self._reports.setdefault(replica.slot.name, [])
-            reports += [Report(now + report.at_s, report.samples) for report in look.reports]
+            reports += [Report(now + report.at_s, report.samples) for report in each.reports]
             del reports[:-_MAX_REPORTS]
         if not self.finished:
-            for replica, look in zip(self._replicas, self._looks, strict=True):
-                if look.exit_code:
+            for replica, each in zip(self._replicas, self._observations, strict=True):
+                if each.exit_code:
                     why = replica.why()
                     raise ReplicaDiedError(why.message, why.remedy, oom=why.oom)
 
@@ -86,7 +86,7 @@ class Run:
         """
         began = time.monotonic()
         while True:
-            self.look()
+            self.observe()
             silent = [name for name, reports in self._reports.items() if not reports]
             some_report = len(silent) < len(self._reports)
             if not silent or (some_report and (not self._each_reports or self.finished)):
@@ -116,29 +116,31 @@ class Run:
     def finished(self) -> bool:
         """Whether the command has succeeded: its chief, or without a chief all workers."""
         role: Role = "chief" if self._has("chief") else "worker"
-        codes = [look.exit_code for look in self._looks if look.metrics.role == role]
+        codes = [each.exit_code for each in self._observations if each.metrics.role == role]
         return bool(codes) and all(code == 0 for code in codes)
 
     @property
     def metrics(self) -> tuple[ReplicaMetrics, ...]:
-        """The metrics of all replicas at the last `look`."""
-        return tuple(look.metrics for look in self._looks)
+        """The metrics of all replicas at the last `observe`."""
+        return tuple(each.metrics for each in self._observations)
 
     @property
     def samples(self) -> int:
         """The total number of reported samples."""
-        counts = [look.metrics.samples for _, look in self._trainers()]
+        counts = [each.metrics.samples for _, each in self._trainers()]
         return max(counts, default=0) if self._command.progress.counts == "job" else sum(counts)
 
     @property
     def counts_from_zero(self) -> bool:
         """Whether the counts restart at 0 with each start."""
-        return self._command.progress.source == "log_samples" or any(look.counts_from_zero for look in self._looks)
+        return self._command.progress.source == "log_samples" or any(
+            each.counts_from_zero for each in self._observations
+        )
 
     @property
     def orphan_note(self) -> str:
         """A sentence on processes that replicas have left running, empty if there are none."""
-        counts = {r.slot.name: look.orphans for r, look in zip(self._replicas, self._looks, strict=True)}
+        counts = {r.slot.name: each.orphans for r, each in zip(self._replicas, self._observations, strict=True)}
         return " ".join(
             f"{name} left {format_count(count, 'process', 'processes')} behind, now ended."
             for name, count in counts.items()
@@ -173,14 +175,14 @@ class Run:
         """Whether every worker must report: there is no chief that may do so for all."""
         return self._command.progress.counts == "replica" and not self._has("chief")
 
-    def _trainers(self) -> Iterator[tuple[CommandReplica | RayReplica, Look]]:
+    def _trainers(self) -> Iterator[tuple[CommandReplica | RayReplica, ReplicaObservation]]:
         """Yield the replicas whose samples count, and their last states."""
-        for replica, look in zip(self._replicas, self._looks, strict=True):
+        for replica, each in zip(self._replicas, self._observations, strict=True):
             if replica.slot.role in ("chief", "worker"):
-                yield replica, look
+                yield replica, each
 
     def _succeeded(self, name: str) -> bool:
-        return any(replica.slot.name == name and look.exit_code == 0 for replica, look in self._trainers())
+        return any(replica.slot.name == name and each.exit_code == 0 for replica, each in self._trainers())
 
     def _has(self, role: Role) -> bool:
         return any(replica.slot.role == role for replica in self._replicas)
@@ -194,7 +196,7 @@ class Run:
         return NoReportsError(message + self._nonsense() + how + self._last_lines(name), self._where(), recurs=recurs)
 
     def _nonsense(self) -> str:
-        return next((f" It said: {look.nonsense}" for look in self._looks if look.nonsense), "")
+        return next((f" It said: {each.nonsense}" for each in self._observations if each.nonsense), "")
 
     def _last_lines(self, name: str) -> str:
         """Return the last lines of the replica that should have reported."""

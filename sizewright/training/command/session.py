@@ -244,7 +244,7 @@ class CommandSession:
         if self._run is None:
             raise EngineError("The command does not run now.", "Start it: scale(allocation).")
         try:
-            self._run.look()
+            self._run.observe()
             self._run.check_silence()
         except SizewrightError as error:
             self._fault = error

@@ -22,17 +22,17 @@ ANSWER = struct.Struct("<BI2Q")
 class Op(IntEnum):
     """The messages of a worker. Each has a number, so that it is processed once, a lease and a range of samples.
 
-    `want` and `confirm` are answered.
+    `want` and `flush` are answered; `flush` is answered once all earlier messages are processed.
     """
 
     trained = 1
     skip = 2
     hand_back = 3
     want = 4
-    confirm = 5
+    flush = 5
 
 
-QUESTIONS = (Op.want, Op.confirm)
+QUESTIONS = (Op.want, Op.flush)
 
 
 class LeaseState(IntEnum):
@@ -156,10 +156,10 @@ class LeasedBatches:
         self._send(Op.hand_back)
         if self._requested:
             self._await_answer()
-            self._send(Op.hand_back)
+            self._send(Op.hand_back)  # also what was granted meanwhile
         self._next_sample = self._end = 0
         self._read_batches.clear()
-        self._send(Op.confirm)
+        self._send(Op.flush)
         self._await_answer()
 
     def close(self) -> None:
@@ -229,4 +229,5 @@ class LeasedBatches:
             self.cuts += 1
             self.cut_s += time.monotonic() - since_s
             return
-        raise ConnectionError("the session closed the connection")
+        reason = "this worker was stopped" if self._closed else "the session no longer accepts this worker"
+        raise ConnectionError(reason)

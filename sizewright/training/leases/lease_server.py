@@ -76,8 +76,8 @@ class LeaseServer:
             last = self._last_messages.setdefault(worker, _LastMessage())
             is_question = message.op in QUESTIONS
             if message.number > last.number:
-                last.number = message.number
                 answer = self._process(worker, message)
+                last.number = message.number
                 self._finish()
                 if is_question:
                     last.answer = answer

@@ -132,7 +132,13 @@ class PsActor(Replica):
         """Serve one exchange through Ray, for sessions without direct connections."""
         assert self._server is not None
         with self._server.answering():
-            reply = self._running.exchange(self._running.worker_state(worker), request)
+            try:
+                reply = self._running.exchange(self._running.worker_state(worker), request)
+            except OSError:  # as over TCP, the worker sends the request again
+                raise
+            except Exception as error:
+                self._server.fault = f"{type(error).__name__}: {error}"  # the session replaces this server
+                raise
             self._server.count(reply_bytes(1, reply.dense.size, reply.rows.size), request_bytes(request))
         return reply
 
@@ -196,6 +202,8 @@ class PsActor(Replica):
             position = routing.position(self._setup.number)
             is_first = self._store_peer is None or self._store_peer.address != store
             if self._store_peer is None or is_first:
+                if self._store_peer is not None:
+                    self._store_peer.close()
                 self._store_peer = Peer(store, self._setup.token, self._setup.number)
             try:
                 copy_snapshot(

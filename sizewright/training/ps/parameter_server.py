@@ -137,11 +137,11 @@ class ParameterServer:
                 state.version = request.version
             if not self._admit(state.worker, request):
                 return STALE_REPLY
-            pushed = not request.flags & PUSH or self._push(state, request)
+            push_done = not request.flags & PUSH or self._push(state, request)
             self._check_not_removed(state.worker)  # others may have gone on without it while it waited
-            if request.flags & LEAVE and pushed:
+            if request.flags & LEAVE and push_done:
                 self.sync.drop(state.worker)
-            if not pushed or self._frozen or request.version != self.version:
+            if not push_done or self._frozen or request.version != self.version:
                 return STALE_REPLY
             reply = self._pull(state, request)
             self.counters.busy_s += time.perf_counter() - start - (self.sync.waited_s - waited)
@@ -338,7 +338,7 @@ class ParameterServer:
         outside_round = request.flags & AGAIN or not is_new_step
         push = self._not_yet_applied(slots, request)
         if outside_round:
-            self.sync.push_again(push, self._apply)
+            self.sync.push_outside_round(push, self._apply)
             applied = True
         else:
             applied = self.sync.push(state.worker, tag, push, self._apply)

@@ -103,7 +103,7 @@ def write_snapshot(
         reason = (error.strerror or f"it may be full ({error})").lower()  # numpy gives no reason, only a byte count
         raise EngineError(
             f"The snapshot could not be written to {folder}: {reason}.",
-            "Free space there or choose another folder. Training continues with the snapshot in memory.",
+            "Free space there or choose another folder.",
         ) from None
     for path in snapshots(folder)[:-_MAX_KEPT]:
         shutil.rmtree(path, ignore_errors=True)
@@ -173,7 +173,14 @@ def resumed_info(folder: str | Path | None, job: Job, samples: int | None) -> Sn
 
 def check_folder(folder: str | Path | None, resume: str | Path | None) -> None:
     """Raise JobError if snapshots of another run, which is not resumed, would be removed from the folder."""
-    if folder is None or not snapshots(folder):
+    if folder is None:
+        return
+    if _is_snapshot(Path(folder).resolve()):
+        raise JobError(
+            f"{folder} is a snapshot, and snapshots cannot be written into it.",
+            f"Write them to its folder: {Path(folder).resolve().parent}.",
+        )
+    if not snapshots(folder):
         return
     resumed = None if resume is None else Path(resume).resolve()
     if resumed is None or Path(folder).resolve() not in (resumed, resumed.parent):

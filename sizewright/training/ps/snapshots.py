@@ -53,6 +53,8 @@ class Snapshots:
         self._store: Any = None
         self._address: Any = None
         self._stop = threading.Event()
+        self.complete = False
+        """Whether the store has had a snapshot of all servers."""
         self.lock = threading.RLock()
         """Held for one snapshot from its beginning until it is on disk."""
         self._job = replica_group.job
@@ -79,16 +81,16 @@ class Snapshots:
             affinity = pool.ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy
             options["scheduling_strategy"] = affinity(node_id, soft=False)
         ip = pool.engine.ip()
-        self._store = pool.ray.remote(**options)(SnapshotStore).remote(self._job, dense, self._token, ip)
-        self._address, pid, node = pool.get(
-            [self._store.address.remote(), self._store.pid.remote(), self._store.node.remote()]
-        )
-        self.process = StoreProcess(self._store, "" if pool.engine.local else node, pid)
+        store = pool.ray.remote(**options)(SnapshotStore).remote(self._job, dense, self._token, ip)
+        address, pid, node = pool.get([store.address.remote(), store.pid.remote(), store.node.remote()])
+        self._store, self._address = store, address
+        self.process = StoreProcess(store, "" if pool.engine.local else node, pid)
 
     def load(self, folder: str) -> None:
         """Read a snapshot from disk into the store."""
         loaded = self._store.load.remote(folder)
         self._replica_group.pool.get_all([loaded], lambda: [self._store.copied_bytes.remote()])
+        self.complete = True
 
     def start(self, ready: Callable[[], bool]) -> None:
         """Take a snapshot at each interval while `ready` returns True."""
@@ -104,6 +106,7 @@ class Snapshots:
             servers, routing = self._replica_group.membership.servers, self._replica_group.routing
             taken = [m.actor.snapshot.remote(self._address, routing, throttled=throttled) for m in servers]
             self._replica_group.pool.get_all(taken, lambda: [m.actor.copied_bytes.remote() for m in servers])
+            self.complete = True
 
     def take_consistent(self, folder: str, *, resume: bool) -> None:
         """Write a snapshot of a single moment to disk; workers stay paused afterwards unless they `resume`."""
@@ -170,6 +173,7 @@ class Snapshots:
             return
         except ReplicaDiedError:
             self._store = self.process = None
+            self.complete = False
         self.open(self._from_a_worker())
         self._record_fault("The process that keeps snapshots ended and was started again.")
         if self.folder is not None and snapshots(self.folder):
@@ -189,6 +193,7 @@ class Snapshots:
     def _run(self, ready: Callable[[], bool]) -> None:
         assert self._interval_s is not None
         wait_s = 0.0  # the first is taken at once
+        failed = False
         while not self._stop.wait(wait_s):
             if not ready():
                 wait_s = _RETRY_S
@@ -202,8 +207,11 @@ class Snapshots:
                             self.save(self.folder)
                         except SizewrightError as error:
                             self._record_fault(str(error))
-            except SizewrightError:
-                continue  # a server has died: recovery replaces it, and the next snapshot will be complete
+                failed = False
+            except SizewrightError as error:
+                if failed:  # the first time a server may have died: recovery replaces it before the next snapshot
+                    self._record_fault(f"A snapshot failed: {error}")
+                failed = True
             except Exception as error:  # without this, snapshots would stop and nobody would know
                 self._record_fault(f"A snapshot failed: {type(error).__name__}: {error}.")
 

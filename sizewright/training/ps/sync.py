@@ -66,8 +66,8 @@ class UpdateSync(ABC):
         """Take a member's push, the `tag`-th of its steps; return False if its round was broken off."""
 
     @abstractmethod
-    def push_again(self, push: PendingPush, apply: Apply) -> None:
-        """Apply a push that a change of the routing interrupted, outside of rounds."""
+    def push_outside_round(self, push: PendingPush, apply: Apply) -> None:
+        """Apply a push for which no round waits; `ParameterServer` says which these are."""
 
     def drop(self, worker: int) -> None:
         """Remove a worker that leaves or has died, so that nobody waits for it."""
@@ -120,7 +120,7 @@ class AsyncUpdates(UpdateSync):
             self._wait_for(lambda: self._changes != changes or self._steps_ahead(worker) <= bound)
         return True
 
-    def push_again(self, push: PendingPush, apply: Apply) -> None:  # noqa: D102
+    def push_outside_round(self, push: PendingPush, apply: Apply) -> None:  # noqa: D102
         apply([push])
 
     def drop(self, worker: int) -> None:  # noqa: D102
@@ -162,7 +162,7 @@ class SyncRounds(UpdateSync):
         self._wait_for(lambda: self._number != number or worker not in self.members)
         return self._number != number and number not in self._broken
 
-    def push_again(self, push: PendingPush, apply: Apply) -> None:  # noqa: D102
+    def push_outside_round(self, push: PendingPush, apply: Apply) -> None:  # noqa: D102
         share = np.float32(max(1, len(self.members)))
         apply([push._replace(row_grads=push.row_grads / share, dense_grads=push.dense_grads / share)])
 

@@ -218,7 +218,7 @@ class ActorPool:
             )
         if not self.engine.alive():
             return engine_died()
-        return ReplicaDiedError(f"A replica failed: {why.rstrip('.')}.", "The other replicas continue.")
+        return ReplicaDiedError(f"A replica failed: {why.rstrip('.')}.")
 
     def cause(self, member: ReplicaHandle) -> str:
         """Return why a replica ended, if it can be determined."""

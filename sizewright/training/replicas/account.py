@@ -7,15 +7,18 @@ that died after its last snapshot, a cancelled change, or a late report. It is c
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections.abc import Mapping
 from typing import NamedTuple
 
 import numpy as np
 
+from sizewright.errors import SizewrightError
 from sizewright.training.leases.sample_ranges import SampleRanges
 from sizewright.training.ps.applied import AppliedGroup, AppliedSamples
 from sizewright.training.ps.routing import PARTS, Parts
+from sizewright.training.ray.actor_pool import ReplicaHandle
 from sizewright.training.replicas.replica_group import ReplicaGroup
 
 
@@ -41,6 +44,7 @@ class Account:
         self._counted = AppliedSamples([AppliedGroup(np.arange(PARTS), SampleRanges())])
         self._earlier = samples_repeated
         self._repeated: dict[str, int] = {}
+        replica_group.on_retire = self._count_retired
 
     @property
     def samples_repeated(self) -> int:
@@ -69,6 +73,15 @@ class Account:
             if any(group.samples for group in missing):
                 replica_group.pool.get([server.actor.write_off.remote(trained)])
         return lost
+
+    def _count_retired(self, replica: ReplicaHandle) -> None:
+        """Keep the repeats of a server that leaves, whose process may serve again and then counts from 0."""
+        if replica.role != "ps":
+            return
+        repeated = self._repeated.pop(replica.name, 0)
+        with contextlib.suppress(SizewrightError):  # else it has died
+            ((_, repeated),) = self._replica_group.pool.get([replica.actor.applied.remote()])
+        self._earlier += repeated
 
     def _count(self, server: str, missing: AppliedGroup) -> list[Loss]:
         """Return the losses that are not counted yet, since a server may lose the same samples again."""

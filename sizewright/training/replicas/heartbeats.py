@@ -62,7 +62,7 @@ class Heartbeats:
         if self._thread is not None and self._thread is not threading.current_thread():
             self._thread.join(timeout=10)
 
-    def look(self) -> None:
+    def check(self) -> None:
         """Call replicas without a pending call, take the answers, and end replicas that were silent for too long."""
         now = self._clock()
         was_suspended = now - self._last_check_s > self._limit_s / 2
@@ -89,6 +89,6 @@ class Heartbeats:
                 if not self._engine_alive():
                     self._lost()
                     return
-                self.look()
+                self.check()
             except Exception:  # for instance because Ray is ending, which the next check will find
                 _LOG.debug("checking the replicas failed", exc_info=True)

@@ -21,13 +21,16 @@ _ANSWER_S = 10.0
 OOM_FACTOR = 1.5
 _MAX_FAILURES_IN_A_ROW = 12
 _MAX_ENGINE_ERRORS_IN_A_ROW = 3
+_MAX_CAUSE = 300
+# Workers that fail again within so many batches fail because of the job's code, data or memory.
+_BATCHES_BETWEEN_FAILURES = 100
 
 
 class Recovery:
     """Watches replicas and replaces dead ones.
 
-    `failures` records each failure and its cost. Recovery gives up, and sets `gave_up`, if no samples are trained
-    between failures.
+    `failures` records each failure and its cost. Recovery gives up, and sets `gave_up`, if it fails again and again
+    without samples trained in between, or if workers fail by their own errors or for memory every few batches.
     """
 
     def __init__(
@@ -49,6 +52,9 @@ class Recovery:
         self._thread: threading.Thread | None = None
         self._trained_at_failure = -1
         self._failures_in_a_row = 0
+        self._trained_at_worker_failure = -1
+        self._worker_failures_in_a_row = 0
+        self._faults: dict[ReplicaHandle, str] = {}
         self._cuts: dict[int, tuple[int, float]] = {}
         self.ps_needs_bytes = 0
         """The forecast memory of a PS, or 0."""
@@ -74,14 +80,14 @@ class Recovery:
                 if self._stop.is_set():
                     return
                 try:
-                    self.look()
+                    self.check()
                 except Exception as error:  # without this, recovery would stop and nobody would know
                     self.gave_up = EngineError(
                         f"The recovery of replicas failed: {type(error).__name__}: {error}.",
                         "Resume the last snapshot, and report this as a bug.",
                     )
 
-    def look(self) -> None:
+    def check(self) -> None:
         """Replace dead replicas; the caller must hold the lock."""
         if self._replica_group.routing is None:
             return
@@ -95,12 +101,37 @@ class Recovery:
 
     def _try_again(self, error: SizewrightError) -> None:
         """Leave the error to the next attempt, since another replica may have died; give up after too many."""
-        trained = self._replica_group.lease_server.leases.trained
+        trained = self._trained()
         self._failures_in_a_row = self._failures_in_a_row + 1 if trained == self._trained_at_failure else 0
         self._trained_at_failure = trained
         limit = _MAX_ENGINE_ERRORS_IN_A_ROW if isinstance(error, EngineError) else _MAX_FAILURES_IN_A_ROW
         if self._failures_in_a_row >= limit or isinstance(error, EngineDiedError):
             self.gave_up = error
+
+    def _trained(self) -> int:
+        with self._replica_group.lease_server.lock:
+            return self._replica_group.lease_server.leases.trained
+
+    def _count_worker_failures(self, causes: Mapping[ReplicaHandle, str]) -> None:
+        """Count failures that the next worker may meet again, and give up after too many."""
+        own = {worker: cause for worker, cause in causes.items() if worker in self._faults or cause == "oom"}
+        if not own:
+            return
+        trained = self._trained()
+        steady = _BATCHES_BETWEEN_FAILURES * self._replica_group.job.training.batch_size
+        is_soon = trained - self._trained_at_worker_failure < steady
+        self._worker_failures_in_a_row = self._worker_failures_in_a_row + 1 if is_soon else 1
+        self._trained_at_worker_failure = trained
+        if self._worker_failures_in_a_row >= _MAX_FAILURES_IN_A_ROW:
+            worker, cause = next(iter(own.items()))
+            remedy = "Give the workers more memory" if cause == "oom" else "Correct the job's code or data"
+            self.give_up(
+                EngineError(
+                    f"Workers failed {self._worker_failures_in_a_row} times, each after fewer than "
+                    f"{_BATCHES_BETWEEN_FAILURES} batches; {worker.name} was the last: {cause}.",
+                    f"{remedy}, and resume the last snapshot.",
+                )
+            )
 
     def _dead(self) -> list[ReplicaHandle]:
         """Return the members whose process has ended or whose training has failed."""
@@ -111,6 +142,7 @@ class Recovery:
             try:
                 health = pool.ray.get(ref)
                 if health.fault is not None:
+                    self._faults[calls[ref]] = health.fault
                     dead.append(calls[ref])
                 self._note_cuts(calls[ref], health)
             except pool.ray.exceptions.ActorUnavailableError:
@@ -139,7 +171,8 @@ class Recovery:
         self._replica_group.pool.find_machines()
         servers = [member for member in dead if member.role == "ps"]
         workers = [member for member in dead if member.role == "worker"]
-        causes = {member: self._replica_group.pool.cause(member) for member in dead}
+        causes = {member: self._cause(member) for member in dead}
+        self._count_worker_failures({worker: causes[worker] for worker in workers})
         self._replica_group.pool.free_slots(dead)  # their successors may need the room
         if servers:
             sizes = [self._replacement_size(member, causes[member]) for member in servers]
@@ -164,6 +197,13 @@ class Recovery:
             self._replica_group.replace_dead_workers(workers)
             self._note([self._worker_failure(member, causes[member]) for member in workers], at_s, start)
 
+    def _cause(self, member: ReplicaHandle) -> str:
+        """Return why a replica ended, or the error that stopped its training, in one line."""
+        cause = self._replica_group.pool.cause(member)
+        if cause == "killed" and member in self._faults:
+            return " ".join(self._faults[member].split())[:_MAX_CAUSE]
+        return cause
+
     def _note(self, failures: Sequence[Failure], at_s: float, start: float) -> None:
         recovered_s = time.monotonic() - start
         self.failures += [f.model_copy(update={"at_s": at_s, "recovered_s": recovered_s}) for f in failures]
@@ -187,8 +227,10 @@ class Recovery:
         return size.model_copy(update={"memory_bytes": memory_bytes})
 
     def _server_failure(self, member: ReplicaHandle, cause: str, lost: int, size: Resources) -> Failure:
-        if self._snapshots.on:
+        if self._snapshots.complete:
             action = "Its partitions were restored from the last snapshot."
+        elif self._snapshots.on:
+            action = "There was no complete snapshot yet: what it had learned is lost."
         else:
             action = "There was no snapshot: its rows start anew, its dense weights come from a worker."
         if cause == "oom":

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import math
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 
@@ -39,6 +39,8 @@ class ReplicaGroup:
         self.membership = Membership()
         self.servers = ServerGroup(job, program, pool, self.membership, token)
         self.workers = WorkerGroup(program, pool, self.membership, lease_server, token, transport)
+        self.on_retire: Callable[[ReplicaHandle], None] = lambda _: None
+        """Called with each replica that no longer trains, before it is reused or ended."""
         self.paused = False
         self.first_dense: Floats = np.empty(0, np.float32)
 
@@ -180,8 +182,8 @@ class ReplicaGroup:
         """Restart workers that stopped for a change which then failed."""
         if not self.paused and not self.lease_server.finished.is_set():
             workers = self.membership.workers
-            busy = self.pool.get([worker.actor.training.remote() for worker in workers])
-            idle = [worker for worker, trains in zip(workers, busy, strict=True) if not trains]
+            answers = self.pool.get([worker.actor.is_idle.remote() for worker in workers])
+            idle = [worker for worker, is_idle in zip(workers, answers, strict=True) if is_idle]
             if idle and not self.lease_server.finished.is_set():
                 self.workers.remove(idle)  # they get new numbers
                 self._join(idle)
@@ -207,6 +209,7 @@ class ReplicaGroup:
     def retire(self, members: Iterable[ReplicaHandle]) -> None:
         """Put replicas that no longer train into the reserve if it has room, otherwise end them."""
         for member in members:
+            self.on_retire(member)
             if self._room(member.role) > len(self.pool.reserve[member.role]):
                 with contextlib.suppress(SizewrightError):  # else it has died
                     self.pool.get([member.actor.set_cpu.remote(None)])

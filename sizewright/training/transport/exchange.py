@@ -17,10 +17,10 @@ _REQUEST = struct.Struct("<4I2Q5I")
 _REPLY = struct.Struct("<3I")
 
 # Flags of a request.
-PUSH = 1  # carries a step's gradients (perhaps none of this server's rows)
+PUSH = 1  # carries a step's gradients (perhaps none of this server's rows), or dense gradients alone
 WANT_DENSE = 2  # the reply has the dense weights, whether or not the request has dense gradients
 AGAIN = 4  # repeated by another routing, so the push is not part of a synchronous round
-LEAVE = 8  # the last request of the worker
+LEAVE = 8  # nobody waits for the worker until its next request
 
 # States of a reply.
 DONE = 0

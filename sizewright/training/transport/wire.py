@@ -25,9 +25,9 @@ TOKEN_BYTES = 32
 _NONCE_BYTES = _PROOF_BYTES = 32
 _HELLO = struct.Struct("<BI")
 _ATTEMPTS = 3
+"""Under a flood of strangers, a listener may drop a legitimate connection."""
 _AGAIN_S = 0.05
 _LONGEST_WAIT_S = 1.0
-"""Under a flood of strangers, a listener may drop a legitimate connection."""
 
 
 class Caller(IntEnum):
@@ -61,7 +61,7 @@ def connect(address: Address, token: bytes, hello: Hello, timeout_s: float = 30.
             raise
         sock.close()
         time.sleep(_AGAIN_S * 2**attempt)
-    raise ConnectionError("the other side refused the token")
+    raise ConnectionError("the other side closed the connection during the handshake; its token may differ")
 
 
 class Backoff:

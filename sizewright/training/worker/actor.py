@@ -147,6 +147,10 @@ class WorkerActor(Replica):
         """Return whether the training loop runs."""
         return self._training is not None and not self._training.done()
 
+    def is_idle(self) -> bool:
+        """Return whether the training loop has ended, and not by an error."""
+        return not self.training() and self._fault is None
+
     def fault(self) -> str | None:
         """Return the error that ended the training loop, if any."""
         return self._fault

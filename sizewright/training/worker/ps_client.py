@@ -1,6 +1,6 @@
 """The client of a worker, which splits exchanges by the routing and repeats them until every server has replied.
 
-A server applies a push once, even if it arrives several times. So after a broken connection, the parts of an exchange
+A server applies a push once, even if it arrives several times. So after a broken connection, the shares of an exchange
 whose servers have not replied are sent again; after a change of the routing, the exchange is split again and sent to
 all servers. A worker waits for a server or a newer routing for at most `patience_s`, by default 120 s.
 """
@@ -72,7 +72,7 @@ class _Exchange(NamedTuple):
     flags: int
 
 
-class _Part(NamedTuple):
+class _Share(NamedTuple):
     """One server's share of an exchange: positions in the pushed and pulled keys, and a slice of the dense weights."""
 
     push: slice | NDArray[np.int64]
@@ -84,7 +84,7 @@ class PsClient:
     """Exchanges gradients and rows with all servers of the current routing.
 
     `announce` may be called from another thread. The new routing is adopted when a server refuses the old one or has
-    died. Waiting for a server, or for a new routing, raises ConnectionError after `patience_s`.
+    died. Waiting for links, or for a new routing, raises ConnectionError after `patience_s`.
     """
 
     def __init__(
@@ -106,19 +106,19 @@ class PsClient:
         self._changed = threading.Condition()
         self._announced = routing
         self._closed = False
-        self._parts: list[_Part] = []
+        self._shares: list[_Share] = []
         self._sent_on: dict[int, Link | None] = {}
         self._connect(routing, _FIRST_CONNECT_TIMEOUT_S)
 
     @property
     def sent_bytes(self) -> int:
         """The total bytes sent."""
-        return self._closed_sent_bytes + sum(link.sent_bytes for link in self._links.values())
+        return self._closed_sent_bytes + sum(link.sent_bytes for link in list(self._links.values()))
 
     @property
     def received_bytes(self) -> int:
         """The total bytes received."""
-        return self._closed_received_bytes + sum(link.received_bytes for link in self._links.values())
+        return self._closed_received_bytes + sum(link.received_bytes for link in list(self._links.values()))
 
     def announce(self, routing: Routing, gone: Collection[int] = ()) -> None:
         """Open links to the servers of a newer routing, and cut those to servers that are `gone`.
@@ -146,9 +146,9 @@ class PsClient:
         """Send one exchange to every server; `receive` must follow before the next."""
         self._exchange = _Exchange(push, pull, dense, flags)
         is_current = push is None or push.version == self.routing.version
-        self._parts = self._split(regroup_push=not is_current, regroup_pull=False)
-        for i in range(len(self._parts)):
-            self._send_part(i, with_keys=not is_current)
+        self._shares = self._split(regroup_push=not is_current, regroup_pull=False)
+        for i in range(len(self._shares)):
+            self._send_share(i, with_keys=not is_current)
 
     def receive(self, rows: Floats, weights: Floats) -> tuple[float, float]:
         """Fill the rows (n, width) of the pull, in the order of its keys, and the dense weights (d,) if requested.
@@ -157,12 +157,12 @@ class PsClient:
         server has died and nobody takes its place.
         """
         waited = read = 0.0
-        pending = list(range(len(self._parts)))
+        pending = list(range(len(self._shares)))
         while pending:
             states = {}
             for i in pending:
                 start = time.perf_counter()
-                states[i], arrived = self._receive_part(i, rows, weights)
+                states[i], arrived = self._receive_share(i, rows, weights)
                 waited += arrived - start
                 read += time.perf_counter() - arrived
             pending = [i for i, state in states.items() if state != DONE]
@@ -172,8 +172,8 @@ class PsClient:
                 waited += time.perf_counter() - start
         return waited, read
 
-    def _split(self, *, regroup_push: bool, regroup_pull: bool) -> list[_Part]:
-        """Return the parts of the exchange by server.
+    def _split(self, *, regroup_push: bool, regroup_pull: bool) -> list[_Share]:
+        """Return the shares of the exchange by server.
 
         Look-ups that were split by another routing must be regrouped; others are in the order of the servers already.
         """
@@ -181,7 +181,7 @@ class PsClient:
         nothing = [slice(0, 0)] * len(self.routing.servers)
         pushed = self._positions(push.lookup, regroup_push) if push else nothing
         pulled = self._positions(pull.lookup, regroup_pull) if pull else nothing
-        return [_Part(*part) for part in zip(pushed, pulled, self.routing.slices(), strict=True)]
+        return [_Share(*share) for share in zip(pushed, pulled, self.routing.slices(), strict=True)]
 
     def _positions(self, lookup: Lookup, regroup: bool) -> Sequence[slice | NDArray[np.int64]]:
         if regroup:
@@ -190,8 +190,8 @@ class PsClient:
         edges = np.cumsum([0, *lookup.counts]).tolist()
         return [slice(start, end) for start, end in pairwise(edges)]
 
-    def _send_part(self, i: int, *, with_keys: bool) -> None:
-        server, part = self.routing.servers[i], self._parts[i]
+    def _send_share(self, i: int, *, with_keys: bool) -> None:
+        server, share = self.routing.servers[i], self._shares[i]
         push, pull, dense, flags = self._exchange
         request = ExchangeRequest(self.routing.version, flags, dense_samples=dense.samples)
         if push is not None or len(dense.samples):
@@ -201,13 +201,13 @@ class PsClient:
                 push_tag=push.tag,
                 start=push.start,
                 end=push.end,
-                push_keys=push.lookup.keys[part.push] if with_keys else NO_KEYS,
-                row_grads=push.row_grads[part.push],
+                push_keys=push.lookup.keys[share.push] if with_keys else NO_KEYS,
+                row_grads=push.row_grads[share.push],
             )
         if dense.grads.size:
-            request = request._replace(dense_grads=dense.grads[part.dense])
+            request = request._replace(dense_grads=dense.grads[share.dense])
         if pull is not None:
-            request = request._replace(pull_tag=pull.tag, keys=pull.lookup.keys[part.pull])
+            request = request._replace(pull_tag=pull.tag, keys=pull.lookup.keys[share.pull])
         link = self._links.get(server.id)
         try:
             if link is not None:
@@ -217,9 +217,9 @@ class PsClient:
             link = None
         self._sent_on[i] = link
 
-    def _receive_part(self, i: int, rows: Floats, weights: Floats) -> tuple[int | None, float]:
+    def _receive_share(self, i: int, rows: Floats, weights: Floats) -> tuple[int | None, float]:
         """Return the state of a server's reply, None if its link has broken, and the time of its arrival."""
-        server, part = self.routing.servers[i], self._parts[i]
+        server, share = self.routing.servers[i], self._shares[i]
         arrived = time.perf_counter()
         link = self._sent_on[i]  # not the current one: `announce` may have opened another, on which nothing was sent
         if link is None:
@@ -228,30 +228,30 @@ class PsClient:
             head = link.wait()
             arrived = time.perf_counter()
             if head.state == DONE:
-                dense = weights[part.dense] if head.dense else NO_FLOATS
-                if isinstance(part.pull, slice):
-                    link.read(rows[part.pull], dense)
+                dense = weights[share.dense] if head.dense else NO_FLOATS
+                if isinstance(share.pull, slice):
+                    link.read(rows[share.pull], dense)
                 else:
-                    pulled = np.empty((len(part.pull), self.width), np.float32)
+                    pulled = np.empty((len(share.pull), self.width), np.float32)
                     link.read(pulled, dense)
-                    rows[part.pull] = pulled
+                    rows[share.pull] = pulled
         except OSError:
             self._lose(server.id, link)
             return None, arrived
         return head.state, arrived
 
     def _send_again(self, pending: list[int], *, is_stale: bool) -> list[int]:
-        """Send pending parts again once the broken links are open again, or everything by a newer routing.
+        """Send pending shares again once the broken links are open again, or everything by a newer routing.
 
         Return the positions of the servers whose replies must be awaited.
         """
         if self._await_newer_routing(is_stale=is_stale):
             self._adopt(self._announced)
             self._exchange = self._exchange._replace(flags=self._exchange.flags | AGAIN)
-            self._parts = self._split(regroup_push=True, regroup_pull=True)
-            pending = list(range(len(self._parts)))
+            self._shares = self._split(regroup_push=True, regroup_pull=True)
+            pending = list(range(len(self._shares)))
         for i in pending:
-            self._send_part(i, with_keys=True)
+            self._send_share(i, with_keys=True)
         return pending
 
     def _await_newer_routing(self, *, is_stale: bool) -> bool:

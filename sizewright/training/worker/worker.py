@@ -193,7 +193,8 @@ class Worker:
             samples = np.array([(each.start, each.until) for each in self._without_dense], np.int64).reshape(-1, 2)
             dense = DensePush(self._computes.take_grads(), samples)
         self._client.send(push, pull, dense, flags)
-        self._needs_dense &= requested is None
+        if requested is not None:
+            self._needs_dense = False
 
     def _flush(self, flags: int, *, push_dense: bool) -> None:
         """Push without a pull."""

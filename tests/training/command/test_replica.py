@@ -30,13 +30,13 @@ def test_replica_without_control_groups_is_pinned_measured_and_ended(tmp_path: P
     replica.start(ReplicaCommand((sys.executable, "-c", PROGRAM), {}))
     try:
         deadline = time.monotonic() + 30
-        while not replica.look().metrics.samples:
+        while not replica.observe().metrics.samples:
             assert time.monotonic() < deadline
             time.sleep(0.05)
         replica.hold()
-        first = replica.look().metrics
+        first = replica.observe().metrics
         time.sleep(1.0)
-        second = replica.look().metrics
+        second = replica.observe().metrics
         assert second.limited_by == "affinity"
         assert 0.3 < (second.cpu_s - first.cpu_s) / (second.at_s - first.at_s) <= 1.2  # the child's, on one core
         assert second.memory_peak_bytes > 80 << 20

@@ -69,7 +69,7 @@ def without_numbers(messages: list[tuple[int, ...]]) -> list[tuple[int, ...]]:
     return [(op, *rest) for op, _, *rest in messages]
 
 
-WANT, BACK, CONFIRM = (Op.want, 0, 0, 0), (Op.hand_back, 0, 0, 0), (Op.confirm, 0, 0, 0)
+WANT, BACK, FLUSH = (Op.want, 0, 0, 0), (Op.hand_back, 0, 0, 0), (Op.flush, 0, 0, 0)
 
 
 @pytest.fixture
@@ -141,7 +141,7 @@ def test_hand_back_returns_the_remaining_and_the_requested_lease(
         session.answer(LeaseState.leased, 2, 100, 150)  # on its way while it hands back
     session.answer(LeaseState.nothing)
     session.feed.hand_back()
-    expected = [WANT, WANT, BACK, BACK, CONFIRM] if lease_requested else [WANT, BACK, CONFIRM]
+    expected = [WANT, WANT, BACK, BACK, FLUSH] if lease_requested else [WANT, BACK, FLUSH]
     assert without_numbers(session.said()) == expected
     session.answer(LeaseState.leased, 3, 7, 9)
     assert numbers(session.feed.next()) == [7, 8]
@@ -200,7 +200,7 @@ def test_ended_session_raises(sessions: list[Session]) -> None:
         raise ConnectionRefusedError
 
     session.feed._open = refuse
-    with pytest.raises(ConnectionError, match="closed the connection"):
+    with pytest.raises(ConnectionError, match="no longer accepts this worker"):
         session.feed.next()
 
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from sizewright.training.leases.batch_source import LeasedBatches
+from sizewright.training.leases.batch_source import ANSWER, LeaseAnswer, LeasedBatches, LeaseMessage, Op
 from sizewright.training.leases.lease_server import LeaseServer
 from sizewright.training.leases.sample_leases import SampleLeases
 from sizewright.training.leases.sample_ranges import SampleRanges
@@ -142,6 +142,17 @@ def test_repeated_messages_after_a_cut_count_once(server: LeaseServer) -> None:
     assert server.leases.trained == TOTAL
     for feed in feeds:
         feed.close()
+
+
+def test_message_that_could_not_be_processed_is_not_taken_as_done(server: LeaseServer) -> None:
+    """Otherwise a repeated request would get the previous lease again."""
+    want = LeaseMessage(Op.want, 1)
+    first = server._answer(1, want)
+    beyond = LeaseMessage(Op.trained, 2, lease=LeaseAnswer(*ANSWER.unpack(first)).lease, end=10 * TOTAL)
+    for _ in range(2):
+        with pytest.raises(ValueError, match="report"):
+            server._answer(1, beyond)
+    assert server._answer(1, want) == first
 
 
 def test_run_without_remaining_samples_finishes() -> None:

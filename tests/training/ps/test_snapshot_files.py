@@ -216,3 +216,12 @@ def test_resumed_snapshot_is_kept_until_a_newer_one_exists(tmp_path: Path, monke
     with pytest.raises(EngineError, match="could not be written"):
         write(tmp_path, 192)
     assert list(read_snapshot(older, JOB)[0].trained) == [(0, 64)]
+
+
+def test_snapshot_is_no_folder_for_snapshots(tmp_path: Path) -> None:
+    """Snapshots written into it would not be read when it is resumed."""
+    write(tmp_path, 64, seed=1)
+    (snapshot,) = snapshots(tmp_path)
+    with pytest.raises(JobError, match="is a snapshot") as caught:
+        check_folder(snapshot, snapshot)
+    assert str(tmp_path) in caught.value.remedy

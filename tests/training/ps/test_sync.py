@@ -217,7 +217,7 @@ def test_push_refused_elsewhere_counts_as_a_share_without_waiting() -> None:
         table = Table(make)
         for worker in (1, 2, 3):
             table.do(lambda worker=worker, table=table: table.pacing.join(worker))
-        table.do(lambda table=table: table.pacing.push_again(push_of(6.0), table._apply))
+        table.do(lambda table=table: table.pacing.push_outside_round(push_of(6.0), table._apply))
         assert table.applied == pytest.approx([6.0 * share])
 
 

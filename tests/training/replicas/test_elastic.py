@@ -13,11 +13,13 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import psutil
 import pytest
 
+from sizewright.datasets.clicks.batch import Batch
 from sizewright.errors import EngineError, JobError, SizewrightError, TrialTimeoutError
 from sizewright.spec import Allocation, Group, Job, Outcome
 from sizewright.testing.audit import AuditProgram, audit_job, read_counts
@@ -338,6 +340,28 @@ def test_killed_worker_and_server_are_replaced(tmp_path: Path) -> None:
     assert all(failure.recovered_s and failure.action for failure in outcome.failures)
     check_bounds(updates, outcome)
     assert outcome.updates_lost < samples / 32 / 2  # a snapshot held most
+
+
+@pytest.mark.long
+def test_job_whose_samples_cannot_be_read_ends_with_the_error() -> None:
+    class Unreadable(AuditProgram):  # local, so that it is sent to the workers by value
+        def samples(self, job: Job, scale: float) -> Any:
+            source = super().samples(job, scale)
+
+            class Broken:
+                def read(self, start: int, count: int) -> Batch:
+                    if start >= 1_000:
+                        raise ValueError(f"sample {start} is broken")
+                    return source.read(start, count)
+
+            return Broken()
+
+    job = audit_job(40_000)
+    with Session(job, samples=40_000, program=Unreadable(step_s=0.01), recover=True, timeout_s=90.0) as running:
+        running.scale(Allocation.of(2, 1, 0.3, 0.2, 32))
+        with pytest.raises(EngineError, match=r"Workers failed 12 times.*ValueError: sample \d+ is broken"):
+            running.wait(180)
+        assert "sample" in running.outcome().failures[0].cause
 
 
 def snapshot_stores() -> set[psutil.Process]:

@@ -39,21 +39,21 @@ class Replicas:
         )  # fmt: skip
 
 
-def look_for(beats: Heartbeats, clock: ManualClock, seconds: float) -> None:
+def check_for(beats: Heartbeats, clock: ManualClock, seconds: float) -> None:
     for _ in range(int(seconds)):
         clock.sleep(1.0)
-        beats.look()
+        beats.check()
 
 
 def test_replica_silent_beyond_the_limit_is_ended_once() -> None:
     replicas, clock = Replicas(), ManualClock()
     beats = replicas.heartbeats(lambda: clock.at_s)
-    look_for(beats, clock, 10)
+    check_for(beats, clock, 10)
     assert replicas.ended == []
     replicas.silent.add("ps-0")
-    look_for(beats, clock, LIMIT_S)
+    check_for(beats, clock, LIMIT_S)
     assert replicas.ended == []
-    look_for(beats, clock, 3)
+    check_for(beats, clock, 3)
     assert replicas.ended == ["ps-0"]
 
 
@@ -62,9 +62,9 @@ def test_replica_that_answers_in_time_is_kept() -> None:
     beats = replicas.heartbeats(lambda: clock.at_s)
     for _ in range(3):
         replicas.silent.add("worker-0")
-        look_for(beats, clock, LIMIT_S - 1)
+        check_for(beats, clock, LIMIT_S - 1)
         replicas.silent.clear()
-        look_for(beats, clock, 1)
+        check_for(beats, clock, 1)
     assert replicas.ended == []
 
 
@@ -73,11 +73,11 @@ def test_own_pause_does_not_count_as_silence() -> None:
     replicas, clock = Replicas(), ManualClock()
     beats = replicas.heartbeats(lambda: clock.at_s)
     replicas.silent.add("ps-0")
-    look_for(beats, clock, 2)
+    check_for(beats, clock, 2)
     clock.sleep(3600.0)
-    beats.look()
+    beats.check()
     assert replicas.ended == []
-    look_for(beats, clock, LIMIT_S + 1)
+    check_for(beats, clock, LIMIT_S + 1)
     assert replicas.ended == ["ps-0"]
 
 
@@ -85,9 +85,9 @@ def test_removed_replica_is_forgotten() -> None:
     replicas, clock = Replicas(), ManualClock()
     beats = replicas.heartbeats(lambda: clock.at_s)
     replicas.silent.add("worker-0")
-    look_for(beats, clock, 2)
+    check_for(beats, clock, 2)
     replicas.names.remove("worker-0")
-    look_for(beats, clock, 10)
+    check_for(beats, clock, 10)
     assert replicas.ended == []
 
 
