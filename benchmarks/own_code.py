@@ -91,11 +91,11 @@ def measuring(job: Job, details: dict[str, object]) -> Figures:
 
 def window_rate(run: Run, *, watched: bool) -> float:
     """Return samples/s of one window, from the reports of the replicas at its ends."""
-    run.look()
+    run.observe()
     first, end = [reports[-1] for reports in run.series()], time.monotonic() + WINDOW_S
     while time.monotonic() < end:
         time.sleep(LOOK_S if watched else WINDOW_S)
-        run.look()
+        run.observe()
     last = [reports[-1] for reports in run.series()]
     return sum((b.samples - a.samples) / (b.at_s - a.at_s) for a, b in zip(first, last, strict=True))
 

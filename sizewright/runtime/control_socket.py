@@ -57,10 +57,10 @@ class ControlSocket:
             _LOG.warning("Other processes cannot reach this run, such as `sizewright tune`: %s", error)
         handler = ControlHandler(running)
 
-        def look(_: Metrics | None) -> None:
+        def on_metrics(_: Metrics | None) -> None:
             self._serve(handler)
 
-        return look
+        return on_metrics
 
     def _open(self) -> None:
         path = folder() / f"{uuid.uuid4().hex[:8]}.sock"

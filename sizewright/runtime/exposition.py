@@ -124,7 +124,7 @@ def latest_copy(samples: Iterable[Sample]) -> list[Sample]:
     return copies[newest]
 
 
-def look_of(samples: Iterable[Sample]) -> tuple[float, Metrics]:
+def observation_of(samples: Iterable[Sample]) -> tuple[float, Metrics]:
     """Return the observation of one run, and its time, from the run's samples; other series are ignored.
 
     Raises InputError where the samples are invalid or incomplete.

@@ -35,7 +35,7 @@ class MetricsLog(JsonLines[Observed]):
         """Return a callback that appends each observation of a running job; where that fails, the job runs on."""
         last_error = ""
 
-        def look(metrics: Metrics | None) -> None:
+        def on_metrics(metrics: Metrics | None) -> None:
             nonlocal last_error
             if metrics is None:
                 return
@@ -46,4 +46,4 @@ class MetricsLog(JsonLines[Observed]):
                     _LOG.warning("The metrics are not recorded: %s", error)
                 last_error = error.message
 
-        return look
+        return on_metrics

@@ -57,11 +57,11 @@ class MetricsPort:
         self._running = running
         running.listeners.append(self._decided)
 
-        def look(metrics: Metrics | None) -> None:
+        def on_metrics(metrics: Metrics | None) -> None:
             if metrics:
                 self._observed = running.clock(), metrics
 
-        return look
+        return on_metrics
 
     def _decided(self, decision: Decision) -> None:
         turn = decision.kind, decision.stage

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from sizewright.datasets.runs.prometheus import Prometheus, labels_of_metric
 from sizewright.errors import InputError
 from sizewright.executors._base import ReadOnlyExecutor
-from sizewright.runtime.exposition import Sample, latest_copy, look_of, query
+from sizewright.runtime.exposition import Sample, latest_copy, observation_of, query
 from sizewright.spec import Handle, Metrics
 
 
@@ -37,7 +37,7 @@ class PrometheusObserver(ReadOnlyExecutor):
 
     def observe(self, handle: Handle) -> Metrics:
         """Return the metrics of the last scrape."""
-        self._at_s, metrics = look_of(self._samples())
+        self._at_s, metrics = observation_of(self._samples())
         self._ended = metrics.samples_left == 0
         return metrics
 

@@ -11,7 +11,7 @@ from sizewright.spec.allocation import Role
 
 
 class Recorder:
-    """The record of one run; `clock` counts seconds, `look` is called with each observation."""
+    """The record of one run; `clock` counts seconds, `on_metrics` is called with each observation."""
 
     def __init__(self, plan: Plan, handle: Handle, clock: Callable[[], float], started_at: datetime) -> None:
         self._plan = plan
@@ -27,7 +27,7 @@ class Recorder:
         self._first: dict[str, ReplicaMetrics] = {}
         self._last: dict[str, ReplicaMetrics] = {}
 
-    def look(self, metrics: Metrics | None) -> None:
+    def on_metrics(self, metrics: Metrics | None) -> None:
         """Take in an observation. A segment starts with its first samples: the time before is not counted."""
         if metrics is None:
             return

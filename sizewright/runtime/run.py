@@ -55,7 +55,7 @@ class Running:
     decision: Decision | None = None
     listeners: list[Callable[[Decision], None]] = field(default_factory=list)
 
-    def look(self, metrics: Metrics | None) -> None:
+    def on_metrics(self, metrics: Metrics | None) -> None:
         """Take in an observation."""
         if metrics and metrics.allocation:
             self.allocation = metrics.allocation
@@ -109,7 +109,7 @@ def run_plan(
 
     try:
         running = Running(executor, handle, plan.job, plan.target, clock, listeners=[decided])
-        callbacks: list[MetricsCallback] = [running.look, recorder.look, _limits_warning(running)]
+        callbacks: list[MetricsCallback] = [running.on_metrics, recorder.on_metrics, _limits_warning(running)]
         if progress:
             callbacks.append(progress_of(running, progress))
         if tune:
@@ -215,7 +215,7 @@ def _limits_warning(running: Running) -> MetricsCallback:
     """Warn once where the host does not limit the replicas to the cores of their allocation."""
     warned = False
 
-    def look(metrics: Metrics | None) -> None:
+    def on_metrics(metrics: Metrics | None) -> None:
         nonlocal warned
         if warned or not metrics or not metrics.samples_trained:
             return
@@ -230,14 +230,14 @@ def _limits_warning(running: Running) -> MetricsCallback:
             "systemd-run --user --scope -p Delegate=yes sizewright …",
         )
 
-    return look
+    return on_metrics
 
 
 def progress_of(running: Running, progress: Callable[[RunProgress], None]) -> MetricsCallback:
     """Return a callback that passes the progress of the job, with the rate since the last observation."""
     last: tuple[float, int] | None = None
 
-    def look(metrics: Metrics | None) -> None:
+    def on_metrics(metrics: Metrics | None) -> None:
         nonlocal last
         if not metrics:
             return
@@ -255,14 +255,14 @@ def progress_of(running: Running, progress: Callable[[RunProgress], None]) -> Me
             )
         )
 
-    return look
+    return on_metrics
 
 
 def _turns(running: Running, tuner: Controller) -> MetricsCallback:
     """Return a callback that lets the control loop take a turn whenever one is due."""
     due_s = running.clock()
 
-    def look(metrics: Metrics | None) -> None:
+    def on_metrics(metrics: Metrics | None) -> None:
         nonlocal due_s
         if running.clock() >= due_s:
             try:
@@ -270,17 +270,17 @@ def _turns(running: Running, tuner: Controller) -> MetricsCallback:
             finally:
                 due_s = running.clock() + tuner.turn_s
 
-    return look
+    return on_metrics
 
 
-def log_errors(look: MetricsCallback) -> MetricsCallback:
+def log_errors(callback: MetricsCallback) -> MetricsCallback:
     """Return the callback with its errors logged instead of raised, so that the job trains on."""
     last_error = ""
 
     def forgiven(metrics: Metrics | None) -> None:
         nonlocal last_error
         try:
-            look(metrics)
+            callback(metrics)
         except Exception as error:
             if str(error) != last_error:  # warn once, not at every observation
                 _LOG.warning("A turn failed, and the job trains on: %s", error)

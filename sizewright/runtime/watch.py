@@ -16,7 +16,7 @@ def watch(
     forgive: Callable[[Exception], None] = lambda _: None,
 ) -> None:
     """Take a turn every `tuner.turn_s` seconds until the job ends; `forgive` receives the error of a failed turn."""
-    safe_callbacks = [log_errors(callback) for callback in (running.look, *callbacks)]
+    safe_callbacks = [log_errors(callback) for callback in (running.on_metrics, *callbacks)]
     ended = False
     while not ended:
         try:

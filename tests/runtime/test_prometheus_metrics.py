@@ -18,7 +18,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 import sizewright as sw
 from sizewright.errors import InputError, MissingExtraError, StoreError
-from sizewright.runtime.exposition import Sample, labels_of, look_of, samples_of
+from sizewright.runtime.exposition import Sample, labels_of, observation_of, samples_of
 from sizewright.runtime.metrics_port import MetricsPort
 from sizewright.runtime.prometheus_metrics import PrometheusObserver
 from sizewright.runtime.run import Running
@@ -79,18 +79,18 @@ def parsed(text: str) -> list[Sample]:
 def test_scraped_metrics_equal_the_observation(at_s: float, metrics: Metrics) -> None:
     registry = CollectorRegistry()
     registry.register(port_of(at_s, metrics))
-    assert look_of(parsed(generate_latest(registry).decode())) == (at_s, metrics)
+    assert observation_of(parsed(generate_latest(registry).decode())) == (at_s, metrics)
 
 
 def test_nan_values_are_preserved_where_possible() -> None:
     replica = ReplicaMetrics(role="ps", index=0, at_s=1.0, cpu_s=math.nan, throttled_s=0.0, memory_peak_bytes=1)
     samples = list(samples_of(1.0, Metrics(replicas=(replica,)), labels_of("ctr", "r")))
-    assert math.isnan(look_of(samples)[1].replicas[0].cpu_s)
+    assert math.isnan(observation_of(samples)[1].replicas[0].cpu_s)
     broken = [one._replace(value=math.nan) if one.name.endswith("steps_total") else one for one in samples]
     halves = [one for one in samples if "cpu_seconds" not in one.name]
     for scrape in (broken, halves, [one for one in samples if "looked" not in one.name]):
         with pytest.raises(InputError, match="The job's series in Prometheus are in"):
-            look_of(scrape)
+            observation_of(scrape)
 
 
 def scraped(port: MetricsPort) -> list[Sample]:
@@ -193,6 +193,6 @@ def test_run_scraped_twice_yields_the_newest_copy() -> None:
     with prometheus(iter([[*fresh, broken, *stale]])) as url:
         observer = PrometheusObserver(url, "ctr")
         metrics = observer.observe(HANDLE)
-    at_s, expected = look_of(second)
+    at_s, expected = observation_of(second)
     assert observer.clock() == at_s
     assert metrics == expected

@@ -47,7 +47,7 @@ def test_each_allocation_has_its_own_segment_without_change_times() -> None:
     for allocation in (ONE, TWO):
         for _ in range(5):
             clock.sleep(10)
-            recorder.look(fake.observe(handle))
+            recorder.on_metrics(fake.observe(handle))
         if allocation == ONE:
             fake.adjust(handle, Plan(id="p-2", kind="adjust", job=LAUNCH.job, current=ONE, target=TWO, reason=""))
     run = recorder.finished(fake.stop(handle))
@@ -98,7 +98,7 @@ def test_restarted_replica_is_counted_from_its_restart() -> None:
         return Metrics(replicas=(replica,))
 
     for at_s, cpu_s in ((0, 0), (100, 50), (1, 0.2), (11, 5.2)):
-        recorder.look(worker(at_s, cpu_s))
+        recorder.on_metrics(worker(at_s, cpu_s))
     assert recorder.finished(Outcome(status="finished")).worker.cpu_used == pytest.approx(0.5)
 
 

@@ -80,11 +80,11 @@ def test_failing_observer_and_failing_observations_do_not_stop_the_job(monkeypat
     observations, decided, observe = list[Metrics | None](), list[Decision](), FakeExecutor.observe
 
     def observer(_: Running) -> MetricsCallback:
-        def look(metrics: Metrics | None) -> None:
+        def on_metrics(metrics: Metrics | None) -> None:
             observations.append(metrics)
             raise OSError("No space left on device")
 
-        return look
+        return on_metrics
 
     def some(fake: FakeExecutor, handle: Handle) -> Metrics:
         if 100 < fake.clock() < 150:

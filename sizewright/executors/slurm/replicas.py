@@ -130,7 +130,7 @@ class _ReplicaProgress:
         before = self.reports.last
         for line in self._new_lines():
             self.reports.line(line.decode(errors="replace").strip(), 0.0)
-        self.reports.look()
+        self.reports.read_log()
         if self.reports.last != before:
             files = [path for path in self._folder.glob("[0-9]*") if is_count(path.name)]
             files = files or [self._folder / OUTPUT_FILE]
