@@ -308,6 +308,8 @@ def test_copies_among_trials_count_once_and_a_warning_says_so(caplog: pytest.Log
         caplog.clear()
         assert len(as_trials(form)) == 3
         assert caplog.messages == ["2 of 5 rows are copies of others and count once (row 4, row 5)."]
+    read = as_trials(rows)
+    assert as_trials(read) is read
 
 
 def test_aggregated_frames_are_read() -> None:

@@ -66,11 +66,14 @@ def as_trials(source: TrialsLike, *, has_ps: bool = True) -> Trials:
     """Return trials from records, mappings, a data frame, or a CSV or Parquet file.
 
     Without `has_ps`, a missing `ps` is 0. A duplicate trial counts once; a warning is logged for duplicates and for
-    trials with throughput 0. Raises InputError for a value that is not a trial.
+    trials with throughput 0. `Trials`, in which each counts once already, are returned as they are. Raises InputError
+    for a value that is not a trial.
     """
     from sizewright.datasets.files.table_files import Table
     from sizewright.datasets.trials.files import count_once, read_trials, trials_of
 
+    if isinstance(source, Trials):
+        return source
     if isinstance(source, Trial):
         return Trials([source])
     if isinstance(source, str | os.PathLike):

@@ -8,8 +8,11 @@ from sizewright.api._records import StoreLike
 from sizewright.api.inputs import opened_store
 from sizewright.datasets.trials.store import MeasuredJob
 from sizewright.errors import NoTrialsError
+from sizewright.recommender.sizing.build import with_reason
+from sizewright.recommender.sizing.remedy_commands import DEFAULT_COMMANDS, RemedyCommands
 from sizewright.spec import Job, Recommendation, Remedy
 from sizewright.spec.identity import differences
+from sizewright.spec.reason import Reason
 from sizewright.spec.units import format_count
 
 _SHOWN_JOBS, _SHOWN_KEYS = 2, 4
@@ -25,7 +28,9 @@ class _OtherJob(NamedTuple):
     """(stored value, value of the job to size) by key; None where the store holds no description of the job."""
 
 
-def add_other_jobs(job: Job, answer: Recommendation, store: StoreLike | None) -> Recommendation:
+def add_other_jobs(
+    job: Job, answer: Recommendation, store: StoreLike | None, commands: RemedyCommands = DEFAULT_COMMANDS
+) -> Recommendation:
     """Return the answer with a reason that lists other jobs with trials in the store, and a remedy that uses them.
 
     An answer that rests on a prior mentions only jobs of the same name.
@@ -49,10 +54,10 @@ def add_other_jobs(job: Job, answer: Recommendation, store: StoreLike | None) ->
     if more > 0:
         sentences.append(f"The store also holds trials of {format_count(more, 'other job')}.")
     texts = [remedy.text for remedy in answer.remedies]
-    if answer.status != "ok" and (first := _remedy(others[0])):
+    if answer.status != "ok" and (first := _remedy(others[0], commands)):
         texts.insert(0, first)
-    reasons = (*answer.reasons, " ".join(sentences))
-    return answer.model_copy(update={"reasons": reasons, "remedies": Remedy.numbered(texts)})
+    answer = answer.model_copy(update={"remedies": Remedy.numbered(texts)})
+    return with_reason(answer, Reason.of("other_jobs_in_store", text=" ".join(sentences)))
 
 
 def _sentence(other: _OtherJob) -> str:
@@ -72,10 +77,10 @@ def _sentence(other: _OtherJob) -> str:
     return f"{holds} of {label}, which differs in {listed}."
 
 
-def _remedy(other: _OtherJob) -> str:
+def _remedy(other: _OtherJob, commands: RemedyCommands) -> str:
     """Return how to use the trials of the most similar job; an empty string when it is an entirely different job."""
     if other.measured.job_hash is None:
-        return "If these trials are of this job, import their file again: sizewright trials import FILE --job JOB."
+        return f"If these trials are of this job, import their file again: {commands.import_trials()}."
     differing = other.differences
     if differing is None or len(differing) > _MAX_DIFFERENCES:
         return ""
@@ -85,8 +90,8 @@ def _remedy(other: _OtherJob) -> str:
     names = ", ".join(list(differing)[:_SHOWN_KEYS])
     return (
         f"To use these trials, set {names} to the stored values. If they are of this job despite the differences, "
-        "assign them to it: sizewright trials export trials.csv --job THAT_JOB; "
-        "sizewright trials import trials.csv --job JOB."
+        f"assign them to it: {commands.export_trials('trials.csv', 'THAT_JOB')}; "
+        f"{commands.import_trials('trials.csv')}."
     )
 
 

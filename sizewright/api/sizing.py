@@ -33,14 +33,16 @@ from sizewright.errors import InputError
 from sizewright.models.factory import make_predictor
 from sizewright.models.memory.memory_model import MemoryModel, table_bytes
 from sizewright.models.memory.report import report
-from sizewright.recommender.sizing.build import build_recommendation
+from sizewright.recommender.sizing.build import build_recommendation, with_reason
+from sizewright.recommender.sizing.remedy_commands import DEFAULT_COMMANDS, RemedyCommands
 from sizewright.recommender.sizing.request import SizingRequest
 from sizewright.recommender.sizing.result import SizingResult
 from sizewright.recommender.sizing.run_peaks import run_peaks
 from sizewright.recommender.sizing.select import select
 from sizewright.runtime.plan_files import adjust_plan, launch_plan
 from sizewright.spec import Allocation, Job, MemoryReport, Plan, Recommendation
-from sizewright.spec.units import format_bytes, format_count
+from sizewright.spec.reason import Reason
+from sizewright.spec.units import format_bytes
 
 if TYPE_CHECKING:
     from sizewright.api.priors import PriorLike
@@ -222,11 +224,15 @@ def size(
     model: str | BaseThroughputModel | None = None,
     prior: PriorLike = None,
     tracking_uri: str | None = None,
+    commands: RemedyCommands = DEFAULT_COMMANDS,
 ) -> SizingResult:
-    """Return the recommendation together with the job, trials, runs and model that it was made from."""
+    """Return the recommendation together with the job, trials, runs and model that it was made from.
+
+    Its remedies name the `commands`.
+    """
     job = counted_job(job)
     custom_model = custom_predictor(model, prior)
-    loaded_prior, note = (None, "") if custom_model else select_prior(prior, tracking_uri)
+    loaded_prior, registry_note = (None, "") if custom_model else select_prior(prior, tracking_uri)
     runs: list[FinishedJob] = []
     history: list[FinishedJob] = []
     if trials is None:
@@ -234,30 +240,37 @@ def size(
         runs = [run for run in history if run.key in job.hashes]
     else:
         evidence = as_trials(trials, has_ps=job.has_ps)
-        note = " ".join(filter(None, (note, _note_on_other_jobs(job, evidence))))
-    loaded_cluster = load_cluster(cluster)
-    request = SizingRequest(job, evidence, loaded_cluster, custom_model, extrapolate, loaded_prior, runs, history)
+    request = SizingRequest(
+        job,
+        evidence,
+        load_cluster(cluster),
+        custom_model,
+        extrapolate,
+        loaded_prior,
+        runs,
+        history,
+        commands=commands,
+    )
     selection = select(request)
     if isinstance(selection, Recommendation):  # not enough data, or infeasible
         answer, fitted = selection, None
     else:
         answer, fitted = build_recommendation(selection), selection.model
     if trials is None and not evidence:
-        answer = add_other_jobs(job, answer, store)
-    if note:
-        answer = answer.model_copy(update={"reasons": (*answer.reasons, note)})
+        answer = add_other_jobs(job, answer, store, commands)
+    if registry_note:
+        answer = with_reason(answer, Reason.of("registry_note", text=registry_note))
+    if trials is not None and (reason := _trials_of_another_job(job, evidence)):
+        answer = with_reason(answer, reason)
     return SizingResult(job, answer, evidence, runs, fitted)
 
 
-def _note_on_other_jobs(job: Job, trials: Sequence[Trial]) -> str:
-    """Return a sentence on the trials that were measured for another job, or an empty string."""
+def _trials_of_another_job(job: Job, trials: Sequence[Trial]) -> Reason | None:
+    """Return a note on the trials that were measured for another job, if there are any."""
     others = [trial for trial in trials if trial.job_hash and trial.job_hash not in job.hashes]
     if not others:
-        return ""
-    verb = "was" if len(others) == 1 else "were"
-    name = f" ({others[0].job})" if others[0].job else ""
-    count = format_count(len(trials), "trial")
-    return f"{len(others):,} of {count} {verb} measured for another job{name} but used for this one."
+        return None
+    return Reason.of("trials_of_another_job", others=len(others), trials=len(trials), name=others[0].job or None)
 
 
 def memory(

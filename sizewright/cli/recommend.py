@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-import shlex
 from typing import TYPE_CHECKING
 
 import typer
@@ -33,8 +31,9 @@ from sizewright.cli.output import Format
 from sizewright.cli.verbs import examples
 
 if TYPE_CHECKING:
-    from sizewright.datasets.trials.trial import Trial
-    from sizewright.spec import Job, Recommendation
+    from sizewright.datasets.trials.trial import Trials
+    from sizewright.recommender.sizing.remedy_commands import Options
+    from sizewright.spec import Job
 
 _EXIT_CODES = {"ok": 0, "infeasible": 3, "not_enough_data": 4}
 
@@ -70,12 +69,14 @@ def recommend(
     with 3 if no allocation is feasible, and with 4 if there is not enough data.
     """
     from sizewright import api
+    from sizewright.api.sizing import size
     from sizewright.cli.output import as_named, manifest_data, show, show_data, stderr, write_file
     from sizewright.cli.progress import Bar
     from sizewright.cli.tables import print_recommendation
     from sizewright.datasets.files.atomic_write import result_file
     from sizewright.errors import InputError
     from sizewright.executors import get_executor
+    from sizewright.recommender.sizing.remedy_commands import RemedyCommands
 
     if (base or role) and not executor:
         raise InputError(
@@ -85,19 +86,30 @@ def recommend(
     loaded_job = api.load_job(
         job, data, samples=samples, objective=objective and objective.value, deadline=deadline or None
     )
+    options = _given_options(
+        store=store,
+        trials=trials,
+        map_=map_,
+        cluster=cluster,
+        data=data,
+        samples=samples,
+        objective=objective and objective.value,
+        deadline=deadline,
+        extrapolate=extrapolate,
+    )
     trial_rows = read_rows(trials, map_, loaded_job)
     with Bar("sizing"):
-        answer = api.recommend(
+        answer = size(
             loaded_job,
-            trials=trial_rows,
-            store=store,
-            cluster=cluster,
-            extrapolate=extrapolate,
-            model=model,
-            prior=prior,
-            tracking_uri=tracking_uri,
-        )
-    answer = _naming_job_file(answer, job)
+            trial_rows,
+            store,
+            cluster,
+            extrapolate,
+            model,
+            prior,
+            tracking_uri,
+            RemedyCommands(job, options),
+        ).answer
     plan = api.plan(loaded_job, answer) if renderer and answer.target else None
     manifest = renderer.render(plan) if renderer and plan else None
     path = result_file(out, f"{loaded_job.name}.{'sh' if (manifest or '').startswith('#!') else 'yaml'}") if out else ""
@@ -118,23 +130,25 @@ def recommend(
     raise typer.Exit(_EXIT_CODES[answer.status])
 
 
-def _naming_job_file(answer: Recommendation, file: str) -> Recommendation:
-    """Return the answer with the job file in the commands of its remedies, in place of JOB."""
-    from sizewright.spec import Remedy
+def _given_options(**values: str | int | bool | list[str] | None) -> Options:
+    """Return the names and values of the options that were given."""
+    options = []
+    for name, value in values.items():
+        for each in value if isinstance(value, list) else [value]:
+            if each not in (None, "", False):
+                options.append((f"--{name.rstrip('_')}", "" if each is True else str(each)))
+    return tuple(options)
 
-    name = shlex.quote(file)
-    texts = [re.sub(r"\bJOB\b", lambda _: name, remedy.text) for remedy in answer.remedies]
-    return answer.model_copy(update={"remedies": Remedy.numbered(texts)})
 
-
-def read_rows(file: str | None, mapping: list[str] | None, job: Job | None) -> list[Trial] | None:
+def read_rows(file: str | None, mapping: list[str] | None, job: Job | None) -> Trials | None:
     """Return the trials of a file and print notes on its columns; None without a file."""
     if not file:
         return None
     from sizewright.cli.output import stderr
     from sizewright.cli.trials import read_trial_file
+    from sizewright.datasets.trials.trial import Trials
 
     table = read_trial_file(file, mapping or [], job)
     if notes := table.describe():
         stderr().print(f"{file}: {notes}", soft_wrap=True)
-    return table.trials
+    return Trials(table.trials)

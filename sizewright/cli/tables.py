@@ -144,7 +144,7 @@ def print_recommendation(console: Console, answer: Recommendation, job: Job | No
 
 def _candidates(answer: Recommendation) -> DataTable:
     objective = f"{answer.objective}; " if answer.objective else ""
-    per = "" if all(row.cost is not None for row in answer.alternatives) else " per M"
+    per = "" if all(row.cost is not None for row in answer.alternatives) else " per 1M samples"
     table = DataTable(
         f"{answer.job}: throughput against cost ({objective}replicas × cores)",
         "", "workers", "PS", "batch", "samples/s", "90 % interval", f"time{per}", f"cost{per}",
@@ -189,7 +189,7 @@ def _print_expected(console: Console, answer: Recommendation, job: Job | None) -
     busy = "".join(f"; {name} {format_percent(share)} busy" for name, share in utilization.items() if share)
     rate = _describe_estimate(predicted.throughput)
     console.print(f"Expect {rate} samples/s: {_describe_total(predicted)}{busy}.", style="bold")
-    if job:
+    if job and not any(reason.kind == "price_per_replica" for reason in answer.reason_details):
         gpus = any(group.gpu for row in answer.alternatives for _, group in row.allocation.groups)
         console.print(f"Cost is computed with prices of {describe_prices(job.prices, gpus=gpus)}.")
 

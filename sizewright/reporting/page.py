@@ -114,6 +114,9 @@ def _expected(answer: Recommendation, job: Job) -> list[tuple[str, str, str]]:
 
     time, cost = predicted.completion_time_s, predicted.cost
     prices = describe_prices(job.prices, gpus=bool(answer.target and answer.target.gpus()))
+    for reason in answer.reason_details:
+        if reason.kind == "price_per_replica":
+            prices = f"{reason.values['price']:g} per replica-hour"
     throughput = row("samples/s", *_interval(predicted.throughput))
     if time is None or cost is None:
         hourly = format_number(predicted.price_per_hour or 0.0)

@@ -64,8 +64,8 @@ class Group(Record):
     gpu: Gpus = None
 
     def describe_memory(self) -> str:
-        """Return a text such as `512.0 MiB`, or `unknown` when no memory is requested."""
-        return format_bytes(self.memory_bytes) if self.memory_bytes else "unknown"
+        """Return a text such as `512.0 MiB`, or `no limit` when no memory is requested."""
+        return format_bytes(self.memory_bytes) if self.memory_bytes else "no limit"
 
 
 class Allocation(Record):

@@ -71,8 +71,10 @@ class SimilarJob(Record):
     """A finished job that is similar to this one."""
 
     name: str
-    runs: int = Field(description="usable runs of this job")
-    distance: float = Field(description="from this job, in standard deviations of the job features")
+    runs: int = Field(description="its runs whose throughput was used")
+    distance: float = Field(
+        description="from the job to size, in standard deviations of the job features; 0 for earlier runs of that job"
+    )
     weight: float = Field(description="share of the evidence on throughput from similar jobs")
 
 
@@ -81,17 +83,21 @@ class Evidence(Record):
 
     trials: int
     distinct_allocations: int = Field(default=0, description="with a successful trial")
-    stage: str = "pre_submission"
+    stage: str = Field(default="pre_submission", description="when it was recommended: before the job was submitted")
     model: str = ""
     prior: str = Field(default="", description="source of the prior, if one was used")
     similar: tuple[SimilarJob, ...] = Field(default=(), description="finished jobs like it that were used")
-    limited_by: tuple[str, ...] = ()
-    host: tuple[str, ...] = ()
-    extrapolated: bool = False
+    limited_by: tuple[str, ...] = Field(default=(), description="what limited the cores of the trials, such as cgroup")
+    host: tuple[str, ...] = Field(default=(), description="hosts of the trials")
+    extrapolated: bool = Field(
+        default=False, description="whether the target lies beyond twice the range that trials or prior cover"
+    )
     parameters: dict[str, float] = Field(default_factory=dict, description="of the model, as returned by `explain`")
-    pinned: tuple[str, ...] = ()
-    assumptions: tuple[str, ...] = ()
-    to_be_surer: tuple[str, ...] = ()
+    pinned: tuple[str, ...] = Field(default=(), description="parameters that the trials could not determine")
+    assumptions: tuple[str, ...] = Field(default=(), description="what the recommendation assumes without evidence")
+    to_be_surer: tuple[str, ...] = Field(
+        default=(), description="what would narrow the interval, or may lead to a better target"
+    )
 
 
 class Remedy(Record):
@@ -115,15 +121,24 @@ class Recommendation(Answer):
     status: Literal["ok", "not_enough_data", "infeasible"]
     job: str
     objective: Objective | None = Field(default=None, description="that the target optimises")
-    target: Allocation | None = None
-    lower: Allocation | None = None
-    upper: Allocation | None = None
-    uncapped: Allocation | None = None
+    target: Allocation | None = Field(default=None, description="what the job should request")
+    lower: Allocation | None = Field(
+        default=None, description="the cheapest allocation that the evidence cannot distinguish from the target"
+    )
+    upper: Allocation | None = Field(
+        default=None, description="the most expensive allocation that the evidence cannot distinguish from the target"
+    )
+    uncapped: Allocation | None = Field(
+        default=None,
+        description="what the target would be without the limits of memory, hosts, quota, deadline and trials",
+    )
     predicted: Prediction | None = None
     alternatives: tuple[Alternative, ...] = ()
     evidence: Evidence
     reasons: tuple[str, ...] = ()
-    reason_details: tuple[Reason, ...] = Field(default=(), description="the reasons as kinds with their numbers")
+    reason_details: tuple[Reason, ...] = Field(
+        default=(), description="the reasons one for one, as kinds with their numbers"
+    )
     remedies: tuple[Remedy, ...] = ()
 
     def to_frame(self) -> pd.DataFrame:

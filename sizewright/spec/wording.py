@@ -10,8 +10,9 @@ from collections.abc import Callable, Iterable, Mapping
 from string import Formatter
 from typing import Any
 
+from sizewright.spec.allocation import Role
 from sizewright.spec.reason import Reason
-from sizewright.spec.units import format_bytes, format_count, format_number, format_percent, format_seconds, write_bytes
+from sizewright.spec.units import format_bytes, format_count, format_number, format_seconds, write_bytes
 
 Values = Mapping[str, Any]
 """The values of a reason; its kind fixes their types."""
@@ -26,6 +27,8 @@ AXIS_WORDS = {
     "embedding_bytes": "size of the tables",
 }
 """How messages name an axis."""
+ROLE_WORDS: dict[Role, str] = {"worker": "worker", "ps": "PS"}
+"""How messages name a replica of a role."""
 _OBJECTIVES = {
     "balanced": "completion time × cost",
     "cost": "cost",
@@ -83,9 +86,9 @@ def clause(reason: Reason) -> str:
     return _filled(template, reason.values) if isinstance(template, str) else template(reason.values)
 
 
-def not_enough_because(reasons: Iterable[Reason]) -> str:
+def not_enough_because(reason: Reason) -> str:
     """Return why there are not enough data."""
-    return f"Not enough data: {'. '.join(map(clause, reasons))}."
+    return f"Not enough data: {clause(reason)}."
 
 
 def infeasible_because(reason: Reason) -> str:
@@ -93,9 +96,9 @@ def infeasible_because(reason: Reason) -> str:
     return f"Infeasible: {clause(reason)}."
 
 
-def amounts(prefix: str, values: Values) -> str:
+def amounts(prefix: str, values: Values, joined_by: str = " and ") -> str:
     """Return the cores, memory and GPUs among the values whose names begin with a prefix, such as `needed`."""
-    return " and ".join(
+    return joined_by.join(
         write(values[f"{prefix}_{name}"]) for name, write in _RESOURCES.items() if f"{prefix}_{name}" in values
     )
 
@@ -117,7 +120,7 @@ def _remedy_saves(values: Values) -> str:
 
 def _memory_bounds(values: Values) -> str:
     needs, limits = [], []
-    for role, name in (("ps", "PS"), ("worker", "worker")):
+    for role, name in reversed(ROLE_WORDS.items()):
         low, high = values[f"{role}_bytes"], values[f"{role}_max_bytes"]
         limit = values[f"{role}_limit_bytes"]
         if high > limit:
@@ -136,7 +139,9 @@ def _quota(values: Values) -> str:
 def _measured_range(values: Values) -> str:
     axes = [name.removesuffix("_min") for name in values if name.endswith("_min")]
     ranges = ", ".join(f"{AXIS_WORDS[axis]} {_range(axis, values, f'{axis}_')}" for axis in axes)
-    return f"trials (or the prior) cover {ranges}; allocations beyond twice that range are not chosen"
+    unvaried = any(axis.endswith("_cpu") and values[f"{axis}_min"] == values[f"{axis}_max"] for axis in axes)
+    kept = "; cores that no trial varied are not lowered" if unvaried else ""
+    return f"trials (or the prior) cover {ranges}; less than half or more than twice these is not chosen{kept}"
 
 
 def _extrapolated(values: Values) -> str:
@@ -186,10 +191,13 @@ def _prior_of_other_jobs(values: Values) -> str:
 
 def _input_bound(values: Values) -> str:
     replicas = "workers or PS" if values["has_ps"] else "workers"
-    reading = " {trials_reading} of {trials_with_phases:count trial} spent more time on data than on computing."
+    idle = ", whose cores are idle" if values["use_recorded"] else ""
+    reading = ""
+    if values["trials_with_phases"]:
+        reading = " {trials_reading} of {trials_with_phases:count trial} spent more time on data than on computing."
     return _filled(
         "The input pipeline is probably the bottleneck: throughput stays at about {ceiling:,.0f} samples/s with more "
-        f"{replicas}, whose cores are idle.{reading if values['trials_with_phases'] else ''} More workers are not "
+        f"{replicas}{idle}.{reading} More workers are not "
         "recommended: read faster first (more reader threads or files, a faster store, less to parse).",
         values,
     )
@@ -197,18 +205,46 @@ def _input_bound(values: Values) -> str:
 
 def _memory_requested(values: Values) -> str:
     parts = []
-    for role, name in (("worker", "worker"), ("ps", "PS")):
+    for role, name in ROLE_WORDS.items():
         requested, peak = values.get(f"{role}_bytes"), values.get(f"{role}_peak_bytes")
         if requested is None:
             continue
         if peak is not None:
-            margin = f"predicted peak {format_bytes(peak)} + a margin of {format_percent(requested / peak - 1)}"
-            parts.append(f"{format_bytes(requested)} per {name} ({margin})")
+            why = _filled(_MEMORY_DECIDED_BY[values[f"{role}_decided_by"]], {**values, "peak_bytes": peak})
+            parts.append(f"{format_bytes(requested)} per {name} ({why})")
         elif requested:
             parts.append(f"{format_bytes(requested)} per {name} (its need is unknown: the maximum of the bounds)")
         else:
-            parts.append(f"none per {name} (its need is unknown: measure it, or set bounds.{role}.memory)")
+            parts.append(f"no limit per {name} (its need is unknown: measure it, or set bounds.{role}.memory)")
     return f"Memory requested: {', '.join(parts)}."
+
+
+def _trial_ignored(values: Values) -> str:
+    predicted_by = (
+        "the prior and the job's other trials predict" if "compared_trials" in values else "the prior predicts"
+    )
+    return _filled(
+        "A trial with {throughput:,.0f} samples/s at {workers:count worker} and {ps} PS is ignored: its throughput is "
+        f"{{ratio:ratio}} what {predicted_by}. Measure it again.",
+        values,
+    )
+
+
+def _trials_of_another_job(values: Values) -> str:
+    verb = "was" if values["others"] == 1 else "were"
+    name = " ({name})" if "name" in values else ""
+    return _filled(
+        f"{{others:,}} of {{trials:count trial}} {verb} measured for another job{name} but used for this one.", values
+    )
+
+
+def _warm_start(values: Values) -> str:
+    sources = []
+    if "own_runs" in values:
+        sources.append("{own_runs:count earlier run} of this job ({own_weight:.0%})")
+    if values["jobs"]:
+        sources.append("{runs:count run} of {jobs:count similar job}: {names}")
+    return _filled(f"Warm start from {' and '.join(sources)}.", values)
 
 
 def _not_better(values: Values) -> str:
@@ -218,6 +254,14 @@ def _not_better(values: Values) -> str:
     return f"{verdict}: {faults}." if faults else f"{verdict}."
 
 
+_PEAK = "predicted peak {peak_bytes:bytes}"
+_MEMORY_DECIDED_BY = {
+    "margin": f"{_PEAK} + a margin of {{margin:.0%}}, in steps of {{step_bytes:bytes}}",
+    "measured_total": f"its share of the largest measured total of all PS; {_PEAK}",
+    "bounds_minimum": f"the minimum of the bounds; {_PEAK}",
+    "bounds_maximum": f"{_PEAK} + a margin of {{margin:.0%}}, up to the maximum of the bounds",
+}
+"""What decides how much memory is requested."""
 _ERRORS = "median error {error:.3f} on {jobs} held-out jobs, against {rival}'s {rival_error:.3f}"
 _EVIDENCE = {
     "cpu_cut": "its CPU quota throttles it {throttled:.0%} of the time, the others {others_throttled:.0%}",
@@ -293,13 +337,16 @@ _CONTROL: dict[str, str | Callable[[Values], str]] = {
 }
 """Why the control loop changes a job, or leaves it as it is."""
 
+_OR_MORE = " or more than "
 _CAPS: dict[str, str | Callable[[Values], str]] = {
     "no_limit": "nothing is limited",
     "memory_bounds": _memory_bounds,
     "no_hosts": "cluster {cluster} has no host",
-    "hosts": lambda v: f"the hosts of {v['cluster']} (the largest has {amounts('limit', v)}) cannot hold them",
+    "hosts": lambda v: (
+        f"the hosts of {v['cluster']} cannot hold them (no host has more than {amounts('limit', v, _OR_MORE)})"
+    ),
     "replica_too_large": lambda v: (
-        f"no host of {v['cluster']} has more than {amounts('limit', v)}, and one replica asks for "
+        f"no host of {v['cluster']} has more than {amounts('limit', v, _OR_MORE)}, and one replica asks for "
         f"{amounts('needed', v)}"
     ),
     "hosts_too_small": lambda v: (
@@ -313,7 +360,7 @@ _CAPS: dict[str, str | Callable[[Values], str]] = {
     ),
     "measured_range": _measured_range,
 }
-"""Why a cap excludes allocations, as clauses."""
+"""Why a cap excludes allocations: clauses, without a capital and a full stop."""
 
 _NOT_ENOUGH: dict[str, str | Callable[[Values], str]] = {
     "no_trials": "there are no trials of this job",
@@ -321,33 +368,30 @@ _NOT_ENOUGH: dict[str, str | Callable[[Values], str]] = {
         f"no successful trial has {'workers and PS' if v['has_ps'] else 'workers and no PS'}, as this job does"
     ),
     "no_trial_succeeded": "none of {trials:count trial} succeeded (the last: {last})",
-    "prior_refused": "{error}",
-    "prior_ignored": (
-        "The prior is ignored: the throughput of the job's {trials:count trial} is {ratio:ratio} the prediction"
-    ),
     "model_refused": "{error}",
     "too_few_allocations": "{distinct} distinct allocations were measured and {needed} are needed",
     "interval_too_wide": _interval_too_wide,
 }
-"""Why the data are not enough, or why a prior is not used, as clauses."""
+"""Why the data are not enough: clauses, which follow a colon."""
 
 _TARGET: dict[str, str | Callable[[Values], str]] = {
     "best_objective": _best_objective,
     "prior_knows_job": _prior_knows_job,
     "prior_of_other_jobs": _prior_of_other_jobs,
-    "warm_start": "Warm start from {runs:count run} of {jobs:count similar job}: {names}.",
+    "prior_refused": "{error}.",
+    "prior_ignored": (
+        "The prior is ignored: the throughput of the job's {trials:count trial} is {ratio:ratio} the prediction."
+    ),
+    "warm_start": _warm_start,
     "cold_start": (
         "Cold start: no run of a similar job has a usable throughput, so the prediction is that of the prior."
     ),
-    "similar_memory_ignored": ("The memory of similar jobs is ignored: the bounds do not allow as much as they took."),
+    "similar_memory_ignored": "The memory of similar jobs is ignored: no allowed allocation has as much.",
     "similar_runs_ignored": (
         "Runs of similar jobs are ignored: the throughput of the job's own {trials:count trial} is {ratio:.2g} times "
         "what they predict."
     ),
-    "trial_ignored": (
-        "A trial with {throughput:,.0f} samples/s at {workers:count worker} and {ps} PS is ignored: its throughput is "
-        "{ratio:ratio} the prediction from other jobs. Measure it again."
-    ),
+    "trial_ignored": _trial_ignored,
     "deadline_not_used": "The deadline of {deadline_s:time} is not used: the objective is {objective}.",
     "target_without_caps": "Without caps the target would be {allocation}.",
     "input_bound": _input_bound,
@@ -356,8 +400,18 @@ _TARGET: dict[str, str | Callable[[Values], str]] = {
     ),
     "extrapolated": _extrapolated,
     "memory_requested": _memory_requested,
+    "price_per_replica": (
+        "Cost is computed with a price of {price:g} per replica-hour, since no trial records cores and the job sets no "
+        "prices."
+    ),
 }
-"""Why an allocation is the target, and what the choice is based on."""
+"""Why an allocation is the target, and what the choice is based on: sentences."""
+_NOTES: dict[str, str | Callable[[Values], str]] = {
+    "registry_note": "{text}",
+    "trials_of_another_job": _trials_of_another_job,
+    "other_jobs_in_store": "{text}",
+}
+"""Notes on where the evidence comes from: sentences."""
 
 _GUARDRAILS: dict[str, str | Callable[[Values], str]] = {
     "rails_paused": "The guard rails pause all plans, so plan {plan} is not applied",
@@ -380,7 +434,7 @@ _GUARDRAILS: dict[str, str | Callable[[Values], str]] = {
     ),
     "cost_over_budget": "the predicted cost of all samples is {cost:number} (budget: {budget:number})",
 }
-"""Why guard rails refuse a plan, as clauses."""
+"""Why guard rails refuse a plan: clauses."""
 
 _GATE: dict[str, str | Callable[[Values], str]] = {
     "no_held_out_jobs": "There are no held-out jobs to judge by.",
@@ -399,5 +453,6 @@ _SENTENCES: dict[str, str | Callable[[Values], str]] = {
     **{kind: f"Skipped: {clause}." for kind, clause in _SKIPPED.items()},
     **_CONTROL,
     **_TARGET,
+    **_NOTES,
     **_GATE,
 }

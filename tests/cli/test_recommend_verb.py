@@ -1,3 +1,4 @@
+import gzip
 import json
 
 import pytest
@@ -22,6 +23,30 @@ def test_remedies_name_the_job_file(call, example, tmp_path):
     result = call("recommend", example, "--store", tmp_path / "empty.db")
     assert result.code == 4
     assert f"sizewright profile {example}" in " ".join(result.out.split())
+
+
+def test_remedies_repeat_the_options_that_choose_store_and_data(call, example, tmp_path):
+    store, data = tmp_path / "my trials.db", tmp_path / "clicks-JOB.gz"
+    data.write_bytes(gzip.compress("\t".join(["0"] + ["1"] * 13 + ["a1"] * 26).encode() + b"\n"))
+    TrialStore(store).close()
+    options = ("--store", store, "--data", data, "--samples", 5000)
+    result = call("recommend", example, *options, "-o", "json")
+    assert result.code == 4
+    texts = [remedy["text"] for remedy in json.loads(result.out)["remedies"]]
+    given = f"--store '{store}' --data {data}"
+    assert texts == [
+        f"Run: sizewright profile {example} {given} --trials 9.",
+        "Or use the prior learned from other jobs: "
+        f"sizewright recommend {example} {given} --samples 5000 --prior shipped.",
+        f"Or import measurements of your own: sizewright trials import FILE --job {example} --store '{store}'.",
+    ]
+
+
+def test_rows_that_differ_in_an_unknown_column_are_kept(call, example, tmp_path):
+    text = "workers,ps,throughput,seed\n1,1,100.123,1\n1,1,100.123,2\n1,1,100.123,2\n"
+    result = call("recommend", example, "--trials", _csv(tmp_path, text), "-o", "json")
+    assert json.loads(result.out)["evidence"]["trials"] == 2
+    assert result.err.count("copy of another row") == 1
 
 
 def test_json_is_the_published_object(call, example, store):

@@ -59,9 +59,32 @@ def test_clause_is_framed_by_what_it_explains() -> None:
     assert infeasible_because(asking) == (
         "Infeasible: the quota of c is 8 cores and 1 GPU, and the smallest allocation asks for 9.5 cores."
     )
-    assert not_enough_because((Reason.of("no_trials"), Reason.of("prior_refused", error="It is of another kind"))) == (
-        "Not enough data: there are no trials of this job. It is of another kind."
+    assert not_enough_because(Reason.of("no_trials")) == "Not enough data: there are no trials of this job."
+
+
+def test_sentence_keeps_the_name_of_a_job_as_it_is() -> None:
+    assert sentence(Reason.of("prior_refused", error="my-job is unlike the others")) == "my-job is unlike the others."
+
+
+def test_hosts_are_described_by_two_limits_that_need_not_be_of_one_host() -> None:
+    hosts = Reason.of("hosts", cluster="c", limit_cores=64.0, limit_memory_bytes=float(512 * 2**30))
+    assert sentence(hosts) == "The hosts of c cannot hold them (no host has more than 64 cores or more than 512Gi)."
+
+
+def test_measured_range_says_what_is_not_chosen_on_either_side() -> None:
+    varied = Reason.of("measured_range", workers_min=2.0, workers_max=4.0)
+    assert sentence(varied) == (
+        "Trials (or the prior) cover workers 2 to 4; less than half or more than twice these is not chosen."
     )
+    assert sentence(varied.adding(worker_cpu_min=1.0, worker_cpu_max=1.0)).endswith(
+        "is not chosen; cores that no trial varied are not lowered."
+    )
+
+
+def test_input_bound_calls_cores_idle_only_where_their_use_was_recorded() -> None:
+    bound = Reason.of("input_bound", ceiling=900.0, has_ps=True, trials_with_phases=0, trials_reading=0)
+    assert "more workers or PS, whose cores are idle." in sentence(bound.adding(use_recorded=True))
+    assert "more workers or PS. More workers" in sentence(bound.adding(use_recorded=False))
 
 
 def test_text_in_a_value_is_no_template() -> None:

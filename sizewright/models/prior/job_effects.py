@@ -111,7 +111,7 @@ class JobEffects(NamedTuple):
     def similarity(self, jobs: Sequence[Job]) -> tuple[Floats, Floats]:
         """Return the similarity of jobs (m, m), from 0 to 1, and the posterior covariance (m, m) of their offsets.
 
-        The jobs must differ.
+        Each counts as a job of its own: equal jobs have similarity 1, but do not share what only one job has.
         """
         at = np.array([self._standardize(describe(job)) for job in jobs])
         return matern(at, at, self.hyperparameters.length_scale), _posterior(self, at, self._same_job(jobs))[1]

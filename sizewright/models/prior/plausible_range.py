@@ -11,7 +11,7 @@ MAX_LOG_OFFSET = float(np.log(20.0))
 """Of a job from the prediction: no host is faster than another by a larger factor."""
 MAX_LOG_DEVIATION = float(np.log(4.0))
 """Of one throughput from the median of the others."""
-_MIN_FOR_MEDIAN = 3
+MIN_FOR_MEDIAN = 3
 """Number of trials, or of jobs, from which their median is trusted more than the prediction."""
 
 
@@ -21,6 +21,6 @@ def plausible_range(residuals: Sequence[float] | NDArray[np.float64], count: int
     `count` is the number of independent trials or jobs. Few are compared with the prediction itself, more with their
     own median, which hosts shift alike.
     """
-    if count < _MIN_FOR_MEDIAN:
+    if count < MIN_FOR_MEDIAN:
         return 0.0, MAX_LOG_OFFSET
     return float(np.median(residuals)), MAX_LOG_DEVIATION

@@ -38,6 +38,8 @@ class RunResidual(NamedTuple):
     allocation: Trial
     residual: float
     sd: float
+    runs: frozenset[int] = frozenset()
+    """Which of the neighbour's runs this averages."""
 
 
 class Neighbour(NamedTuple):
@@ -49,11 +51,17 @@ class Neighbour(NamedTuple):
     residuals: list[RunResidual]
     """The most certain first; empty if no run has a usable throughput, or the job is out of reach."""
 
+    @property
+    def used_runs(self) -> int:
+        """Number of runs whose throughput is in the residuals."""
+        return len(frozenset[int]().union(*(each.runs for each in self.residuals)))
+
 
 def similar_jobs(job: Job, runs: Sequence[FinishedJob], prior: LearnedPrior, now: datetime) -> list[Neighbour]:
     """Return the finished jobs nearest to a job, the nearest first.
 
-    The job's own earlier runs have distance 0. Jobs beyond the limit that the prior supports are not returned.
+    The job itself is among them, at distance 0, if it ran before: its earlier runs count as those of a job that is
+    most similar, since hosts and data may have changed. Jobs beyond the limit that the prior supports are not returned.
     """
     runs_of: dict[str, list[FinishedJob]] = defaultdict(list)
     job_of: dict[str, Job] = {}
@@ -76,18 +84,19 @@ def similar_jobs(job: Job, runs: Sequence[FinishedJob], prior: LearnedPrior, now
 
 def _residuals(job: Job, runs: Sequence[FinishedJob], curve: JobCurve, now: datetime) -> list[RunResidual]:
     """Return one residual for each allocation of the runs, the most certain first."""
-    at_allocation: dict[tuple[float | None, ...], list[tuple[Trial, float, float]]] = defaultdict(list)
-    for run in runs:
+    at_allocation: dict[tuple[float | None, ...], list[tuple[Trial, float, float, int]]] = defaultdict(list)
+    for number, run in enumerate(runs):
         weight = 0.5 ** (_age_days(run, now) / HALF_LIFE_DAYS)
         for segment in _usable_segments(run):
             row = _as_row(segment.allocation, job)
             residual = np.log(segment.throughput or 1.0) - float(curve.log_rates([row])[0])
-            at_allocation[row.workers, row.ps, row.worker_cpu, row.ps_cpu].append((row, residual, weight))
+            at_allocation[row.workers, row.ps, row.worker_cpu, row.ps_cpu].append((row, residual, weight, number))
     residuals = []
     for observations in at_allocation.values():
-        (row, *_), values, weights = zip(*observations, strict=True)
+        (row, *_), values, weights, numbers = zip(*observations, strict=True)
         sd = np.hypot(RUN_SD / np.sqrt(sum(weights)), float(curve.extrapolation_sd([row])[0]))
-        residuals.append(RunResidual(row, float(np.average(values, weights=weights)), float(sd)))
+        residual = float(np.average(values, weights=weights))
+        residuals.append(RunResidual(row, residual, float(sd), frozenset(numbers)))
     return sorted(residuals, key=lambda each: each.sd)[:_MAX_RESIDUALS]
 
 

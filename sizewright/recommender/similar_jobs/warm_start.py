@@ -49,16 +49,24 @@ class WarmStart(NamedTuple):
     similar: tuple[SimilarJob, ...] = ()
     memory: SimilarMemory = NONE
     run_doubts: tuple[Reason, ...] = ()
+    own: SimilarJob | None = None
+    """The job itself, which is among the `similar` if it ran before."""
 
     def reasons(self, own_trials: int) -> Iterator[Reason]:
         """Yield which jobs were used and their weights, or that it is a cold start if the job has no trials either."""
         yield from self.run_doubts
         if self.similar:
-            runs, jobs = sum(job.runs for job in self.similar), len(self.similar)
-            by_weight = sorted(self.similar, key=lambda job: -job.weight)
-            names = ", ".join(f"{job.name} ({format_percent(job.weight)})" for job in by_weight[:_MAX_NAMED])
-            more = f" and {len(by_weight) - _MAX_NAMED} more" if len(by_weight) > _MAX_NAMED else ""
-            yield Reason.of("warm_start", runs=runs, jobs=jobs, names=f"{names}{more}")
+            others = sorted((job for job in self.similar if job is not self.own), key=lambda job: -job.weight)
+            names = ", ".join(f"{job.name} ({format_percent(job.weight)})" for job in others[:_MAX_NAMED])
+            more = f" and {len(others) - _MAX_NAMED} more" if len(others) > _MAX_NAMED else ""
+            yield Reason.of(
+                "warm_start",
+                runs=sum(job.runs for job in others),
+                jobs=len(others),
+                names=f"{names}{more}",
+                own_runs=self.own.runs if self.own else None,
+                own_weight=self.own.weight if self.own else None,
+            )
         elif not own_trials:
             yield Reason.of("cold_start")
 
@@ -89,10 +97,11 @@ def warm_start(
     if contradiction:
         return WarmStart(memory=memory, run_doubts=(contradiction,))
     similar = tuple(
-        SimilarJob(name=each.job.name, runs=len(each.runs), distance=each.distance, weight=weight)
+        SimilarJob(name=each.job.name, runs=each.used_runs, distance=each.distance, weight=weight)
         for each, weight in zip(with_residuals, weights, strict=True)
     )
-    return WarmStart(warm_curve, similar, memory)
+    own = next((used for used, each in zip(similar, with_residuals, strict=True) if each.job.hash in job.hashes), None)
+    return WarmStart(warm_curve, similar, memory, own=own)
 
 
 def _corrected(

@@ -8,9 +8,11 @@ import numpy as np
 
 from sizewright.datasets.trials.trial import Trial
 from sizewright.models._base import BaseThroughputModel
+from sizewright.models.axes import column_imputer, count_distinct
 from sizewright.recommender.sizing.caps import Ruling, beyond_supported
 from sizewright.recommender.sizing.reasons import assumptions, next_trials, reasons
-from sizewright.recommender.sizing.result import Selection
+from sizewright.recommender.sizing.request import SizingRequest
+from sizewright.recommender.sizing.result import PriorEvidence, Selection
 from sizewright.spec import Allocation, Alternative, Estimate, Evidence, Job, Prediction, Recommendation, Remedy, Role
 from sizewright.spec.objective import cost_of
 from sizewright.spec.reason import Reason
@@ -41,23 +43,28 @@ def build_recommendation(selection: Selection) -> Recommendation:
     )
 
 
+def usable_trials(trials: Sequence[Trial], job: Job) -> list[Trial]:
+    """Return the successful trials with the roles of the job."""
+    return [trial for trial in trials if trial.usable and (trial.ps > 0) == job.has_ps]
+
+
 def not_enough_data(
-    job: Job,
+    request: SizingRequest,
     trials: Sequence[Trial],
     model: BaseThroughputModel | None,
-    why: tuple[Reason, ...],
+    prior: PriorEvidence,
+    why: Reason,
     remedy: str = "",
     *,
     missing: int = _DEFAULT_TRIALS,
-    prior_refused: bool = False,
 ) -> Recommendation:
     """Return "not enough data", with remedies that say how many more trials are enough.
 
-    A fitted `model` overrides the number of `missing` distinct allocations. With `prior_refused`, the prior is not
-    among the remedies.
+    A fitted `model` overrides the number of `missing` distinct allocations.
     """
+    job, commands = request.job, request.commands
     explanation = model.explain() if model else None
-    distinct = explanation.distinct_allocations if explanation else 0
+    distinct = explanation.distinct_allocations if explanation else _count_distinct(usable_trials(trials, job))
     if explanation:
         missing = max(1, explanation.needed - distinct)
     remedies = [remedy] if remedy else []
@@ -65,21 +72,27 @@ def not_enough_data(
         remedies.append("Profile as root or in a delegated control group: without one, only whole cores are measured.")
     more = ""
     if trials and not (explanation and explanation.enough):
-        more = f" ({format_count(missing, 'more distinct allocation')}; existing trials are kept)"
-    remedies.append(f"Run: sizewright profile JOB --trials {max(_DEFAULT_TRIALS, distinct + missing)}{more}.")
-    if not trials and not job.command and not prior_refused:
-        remedies.append("Or use the prior learned from other jobs: sizewright recommend JOB --prior shipped.")
-    remedies.append("Or import measurements of your own: sizewright trials import FILE --job JOB.")
+        verb = "is" if missing == 1 else "are"
+        more = f" At least {format_count(missing, 'more distinct allocation')} {verb} needed; existing trials are kept."
+    remedies.append(f"Run: {commands.profile(max(_DEFAULT_TRIALS, distinct + missing))}.{more}")
+    if not trials and not job.command and not prior.was_given:
+        remedies.append(f"Or use the prior learned from other jobs: {commands.recommend('shipped')}.")
+    remedies.append(f"Or import measurements of your own: {commands.import_trials()}.")
     if trials and (unvaried := _unvaried_axes(job, trials)):
         remedies.append(f"Vary {' and '.join(unvaried)}: all trials have the same.")
     return Recommendation(
         status="not_enough_data",
         job=job.name,
         evidence=_trial_evidence(trials, distinct, explanation.model if explanation else ""),
-        reasons=(not_enough_because(why),),
-        reason_details=why,
+        reasons=(not_enough_because(why), *map(sentence, prior.doubts)),
+        reason_details=(why, *prior.doubts),
         remedies=Remedy.numbered(remedies),
     )
+
+
+def _count_distinct(trials: Sequence[Trial]) -> int:
+    """Return the number of distinct allocations of usable trials, as models count them."""
+    return count_distinct(column_imputer(trials).axes(trials, trials=True)) if trials else 0
 
 
 def _unvaried_axes(job: Job, trials: Sequence[Trial]) -> list[str]:
@@ -98,10 +111,19 @@ def _unvaried_axes(job: Job, trials: Sequence[Trial]) -> list[str]:
     ]
 
 
-def infeasible(job: Job, trials: Sequence[Trial], model: BaseThroughputModel, rulings: list[Ruling]) -> Recommendation:
-    """Return "infeasible": nothing within the bounds can run. The remedies lift the caps, the last one first."""
+def infeasible(
+    request: SizingRequest,
+    trials: Sequence[Trial],
+    model: BaseThroughputModel,
+    prior: PriorEvidence,
+    rulings: Sequence[Ruling],
+) -> Recommendation:
+    """Return "infeasible": nothing within the bounds can run.
+
+    Each remedy lifts one cap, the last one first. There is at least one: the caps before the last allowed something.
+    """
     explanation = model.explain()
-    last = rulings[-1]
+    why = rulings[-1].result.reason
     remedies = []
     for ruling in reversed(rulings):
         others = [other.result.allowed for other in rulings if other is not ruling]
@@ -109,12 +131,18 @@ def infeasible(job: Job, trials: Sequence[Trial], model: BaseThroughputModel, ru
             remedies.append(ruling.result.remedy)
     return Recommendation(
         status="infeasible",
-        job=job.name,
+        job=request.job.name,
         evidence=_trial_evidence(trials, explanation.distinct_allocations, explanation.model),
-        reasons=(infeasible_because(last.result.reason),),
-        reason_details=(last.result.reason,),
-        remedies=Remedy.numbered(remedies or [last.result.remedy]),
+        reasons=(infeasible_because(why), *map(sentence, prior.doubts)),
+        reason_details=(why, *prior.doubts),
+        remedies=Remedy.numbered(remedies),
     )
+
+
+def with_reason(answer: Recommendation, reason: Reason) -> Recommendation:
+    """Return the recommendation with one more reason."""
+    details = (*answer.reason_details, reason)
+    return answer.model_copy(update={"reasons": (*answer.reasons, sentence(reason)), "reason_details": details})
 
 
 def _allocation(selection: Selection, row: int) -> Allocation:

@@ -18,8 +18,8 @@ from sizewright.models.table import AXES, as_columns
 from sizewright.recommender.sizing.caps import CapInput, Ruling, apply_caps
 from sizewright.recommender.sizing.grid import finer
 from sizewright.recommender.sizing.run_peaks import run_peaks
-from sizewright.recommender.sizing.scoring import Scored, Scorer
-from sizewright.spec import Cluster, Job
+from sizewright.recommender.sizing.scoring import Scored, Scorer, assumed_cores
+from sizewright.spec import Cluster, Job, Role
 
 _MAX_REFINEMENTS = 4
 _MAX_STARTS = 16  # rows that one refinement starts from
@@ -35,6 +35,8 @@ class GridEvaluation(NamedTuple):
     rulings: list[Ruling]
     peaks: int
     """Number of runs of the job whose memory peaks the forecast uses."""
+    prices_replicas: bool
+    """Whether each replica has the same price (`Scorer.prices_replicas`)."""
 
 
 def evaluate_grid(
@@ -45,13 +47,14 @@ def evaluate_grid(
     cluster: Cluster | None = None,
     extrapolate: bool = False,
     runs: Sequence[FinishedJob] = (),
-    cores_unknown: bool = False,
+    unknown_cores: frozenset[Role] = frozenset(),
     bases: Bases = DEFAULT_BASES,
 ) -> GridEvaluation:
     """Score the allocations within the bounds of a job, and apply the caps.
 
-    `model` is fitted to `trials`, which have every column that a model needs (see `with_defaults`). Without a memory
-    peak of the job, the memory forecast uses `bases`.
+    `model` is fitted to `trials`, which have every column that a model needs (see `with_defaults`). Replicas of the
+    roles in `unknown_cores` have the assumed cores only. Without a memory peak of the job, the memory forecast uses
+    `bases`.
 
     The grid is refined around the best allocations until its steps are a few per cent. So wider bounds, whose first
     grid is coarser, lead to the same target as narrower ones.
@@ -61,7 +64,7 @@ def evaluate_grid(
     memory = CommandMemory.fit(job, observations) if job.command else MemoryModel.fit(job, observations, bases)
     embedding_bytes = 0.0 if job.command else float(table_bytes(job))
     supported_ranges = _with_prior_ranges(measured_ranges(trials), model.prior_ranges)
-    scorer = Scorer(job, model, memory, embedding_bytes, cores_unknown=cores_unknown, cluster=cluster)
+    scorer = Scorer(job, model, memory, embedding_bytes, unknown_cores=unknown_cores, cluster=cluster)
 
     def evaluate(scored: Scored) -> GridEvaluation:
         candidates = CapInput(
@@ -75,7 +78,8 @@ def evaluate_grid(
             latest_time_s=scored.latest_time_s,
             extrapolate=extrapolate,
         )
-        return GridEvaluation(memory, scored, candidates, *apply_caps(candidates), len(peaks))
+        prices_replicas = scorer.prices_replicas(scored.grid)
+        return GridEvaluation(memory, scored, candidates, *apply_caps(candidates), len(peaks), prices_replicas)
 
     evaluation = evaluate(scorer.score(scorer.grid(trials, supported_ranges)))
     for _ in range(_MAX_REFINEMENTS):
@@ -113,10 +117,10 @@ def with_defaults(job: Job, trial: Trial) -> Trial:
     bounds = job.bounds
     known: dict[str, object] = {
         "batch_size": trial.batch_size or job.training.batch_size,
-        "worker_cpu": trial.worker_cpu or float(np.clip(1.0, *bounds.worker.cpu)),
+        "worker_cpu": trial.worker_cpu or assumed_cores(bounds.worker),
     }
     if job.has_ps:
-        known["ps_cpu"] = trial.ps_cpu or float(np.clip(1.0, *bounds.ps.cpu))
+        known["ps_cpu"] = trial.ps_cpu or assumed_cores(bounds.ps)
     if job.command is None:
         known["embedding_bytes"] = trial.embedding_bytes or round((trial.table_scale or 1.0) * table_bytes(job))
     return trial.model_copy(update=known)

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from sizewright.datasets.trials.trial import Trial
 from sizewright.models.prior import JobCurve
-from sizewright.models.prior.plausible_range import MAX_LOG_OFFSET, plausible_range
+from sizewright.models.prior.plausible_range import MAX_LOG_OFFSET, MIN_FOR_MEDIAN, plausible_range
 from sizewright.spec.reason import Reason
 
 
@@ -32,17 +32,20 @@ def check_prior(trials: Sequence[Trial], curve: JobCurve) -> PriorCheck:
     if abs(median) > MAX_LOG_OFFSET:
         reason = Reason.of("prior_ignored", trials=len(trials), ratio=float(np.exp(median)))
         return PriorCheck(np.ones(len(trials), bool), against_prior=reason)
-    outliers = np.abs(residuals - median) > np.maximum(limit, 4 * curve.sd(trials))
-    return PriorCheck(
-        ~outliers, tuple(_doubt(trials[i], float(residuals[i])) for i in np.flatnonzero(outliers).tolist())
-    )
+    deviations = residuals - median
+    outliers = np.abs(deviations) > np.maximum(limit, 4 * curve.sd(trials))
+    compared = len(trials) if len(trials) >= MIN_FOR_MEDIAN else 0
+    doubts = [_doubt(trials[i], float(deviations[i]), compared) for i in np.flatnonzero(outliers).tolist()]
+    return PriorCheck(~outliers, tuple(doubts))
 
 
-def _doubt(trial: Trial, residual: float) -> Reason:
+def _doubt(trial: Trial, deviation: float, compared: int) -> Reason:
+    """Return why a trial is ignored that deviates from the prior, or from the median of `compared` trials and it."""
     return Reason.of(
         "trial_ignored",
         throughput=trial.throughput,
         workers=trial.workers,
         ps=trial.ps,
-        ratio=float(np.exp(residual)),
+        ratio=float(np.exp(deviation)),
+        compared_trials=compared or None,
     )

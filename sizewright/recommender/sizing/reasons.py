@@ -8,19 +8,24 @@ import numpy as np
 
 from sizewright.datasets.trials.trial import Trial
 from sizewright.models._base import BaseThroughputModel
+from sizewright.models.memory._base import MEMORY_STEP_BYTES, rounded_up
+from sizewright.models.memory.memory_model import MARGIN
 from sizewright.models.prior import JobCurve
 from sizewright.models.table import ALLOCATION_AXES
 from sizewright.recommender.sizing.caps import SUPPORTED_RANGE_CAP, beyond_supported
 from sizewright.recommender.sizing.quality import untested_workers_warning
 from sizewright.recommender.sizing.result import Selection
-from sizewright.recommender.sizing.scoring import Scored
+from sizewright.recommender.sizing.run_peaks import OOM_GROWTH
+from sizewright.recommender.sizing.scoring import Scored, assumed_cores, hosts_with_links
 from sizewright.spec import Job, Role
+from sizewright.spec.objective import REPLICA_HOUR
 from sizewright.spec.reason import Reason
 from sizewright.spec.units import MIB, format_bytes, format_count, format_percent, format_seconds
-from sizewright.spec.wording import AXIS_WORDS
+from sizewright.spec.wording import AXIS_WORDS, ROLE_WORDS
 
 _MAX_HALF_WIDTH = 0.1  # of the interval, as a share of the throughput; wider intervals are mentioned
 _MIN_GROWTH_PER_HOUR = 64 * MIB  # slower growth of a replica's memory is not mentioned
+_ROUNDING = 1 + 1e-9
 
 
 def reasons(selection: Selection) -> Iterator[Reason]:
@@ -49,6 +54,8 @@ def reasons(selection: Selection) -> Iterator[Reason]:
     yield from _one_more_worker(scored, chosen)
     yield from beyond_supported(selection.evaluation.candidates, chosen)
     yield _memory_reason(selection)
+    if selection.evaluation.prices_replicas:
+        yield Reason.of("price_per_replica", price=REPLICA_HOUR)
 
 
 def _prior_reason(curve: JobCurve, trials: int) -> Reason:
@@ -72,7 +79,12 @@ def _ceiling_reason(job: Job, model: BaseThroughputModel, trials: Sequence[Trial
     phases = [(t.phase_data_s, t.phase_compute_s) for t in trials if t.phase_data_s and t.phase_compute_s]
     reading = sum(data > compute for data, compute in phases)
     yield Reason.of(
-        "input_bound", ceiling=float(ceiling), has_ps=job.has_ps, trials_with_phases=len(phases), trials_reading=reading
+        "input_bound",
+        ceiling=float(ceiling),
+        has_ps=job.has_ps,
+        use_recorded=any(trial.worker_cpu_used is not None for trial in trials),
+        trials_with_phases=len(phases),
+        trials_reading=reading,
     )
 
 
@@ -80,7 +92,7 @@ def _one_more_worker(scored: Scored, chosen: int) -> Iterator[Reason]:
     """Compare the target with the allocation that has one more worker, if the grid contains it."""
     grid = scored.grid
     alike = grid.workers == grid.workers[chosen] + 1
-    for column in (grid.ps, grid.worker_cpu, grid.ps_cpu, grid.batch_size):
+    for column in (grid.ps, grid.worker_cpu, grid.ps_cpu, grid.batch_size, grid.worker_gpu):
         alike &= column == column[chosen]
     if not alike.any() or not scored.price_per_hour[chosen]:
         return
@@ -91,14 +103,28 @@ def _one_more_worker(scored: Scored, chosen: int) -> Iterator[Reason]:
 
 
 def _memory_reason(selection: Selection) -> Reason:
-    """Say how much memory is requested, and whether it was predicted."""
+    """Say how much memory is requested, whether it was predicted, and what decides the amount."""
     scored, row = selection.scored, selection.chosen
     roles: list[Role] = ["worker", "ps"] if scored.grid.ps[row] else ["worker"]
-    values: dict[str, float | None] = {}
+    values: dict[str, float | str | None] = {"margin": MARGIN, "step_bytes": MEMORY_STEP_BYTES}
     for role in roles:
-        values[f"{role}_bytes"] = float(getattr(scored, f"{role}_memory_bytes")[row])
-        values[f"{role}_peak_bytes"] = selection.predicted_bytes(role)
+        requested = float(getattr(scored, f"{role}_memory_bytes")[row])
+        peak = selection.predicted_bytes(role)
+        values[f"{role}_bytes"] = requested
+        if peak is not None:
+            values[f"{role}_peak_bytes"] = peak
+            values[f"{role}_decided_by"] = _memory_decided_by(selection, role, requested, peak)
     return Reason.of("memory_requested", **values)
+
+
+def _memory_decided_by(selection: Selection, role: Role, requested: float, peak: float) -> str:
+    """Return what decides the memory that is requested for a role whose peak is predicted."""
+    needed = selection.needed_bytes(role)
+    if requested > rounded_up(needed):
+        return "bounds_minimum"
+    if needed > peak * (1 + MARGIN) * _ROUNDING:
+        return "measured_total"
+    return "margin" if requested == rounded_up(needed) else "bounds_maximum"
 
 
 def assumptions(selection: Selection) -> Iterator[str]:
@@ -117,7 +143,7 @@ def assumptions(selection: Selection) -> Iterator[str]:
     yield "Production hosts are as fast per core as the host of the trials."
     if cluster is None:
         yield "No cluster file was given, so capacity and host sizes were not checked."
-    links_declared = cluster is not None and any(host.network_gbps for host in cluster.hosts)
+    links_declared = bool(hosts_with_links(cluster))
     links_used = links_declared and any(trial.network_bytes for trial in trials)
     if links_used:
         yield "Workers fill one host before the next and share its link, whose bandwidth the cluster file declares."
@@ -132,7 +158,9 @@ def assumptions(selection: Selection) -> Iterator[str]:
     if fastest and throughput > 2 * fastest:
         yield f"The target's throughput is {throughput / fastest:.1f} times that of the fastest trial."
     yield from _gpu_assumptions(job, trials)
-    yield from sorted({f"{t.message} Intervals are widened accordingly." for t in trials if t.message})
+    # Only the profiler measures in series; it says why where it raised a trial's standard error.
+    widened = {trial.message for trial in trials if trial.message and trial.series and trial.throughput_se}
+    yield from sorted(f"{message} Intervals are widened accordingly." for message in widened)
     if any(trial.sync not in (None, job.training.sync) for trial in trials):
         yield f"Some trials did not train in {job.training.sync} mode, as the job does."
 
@@ -146,10 +174,17 @@ def _trial_assumptions(job: Job, trials: Sequence[Trial]) -> Iterator[str]:
     if unrecorded:
         verb = "does" if unrecorded == 1 else "do"
         yield f"{unrecorded} of {count} {verb} not record what limited their cores; {trusted}."
-    without_cores = sum(trial.worker_cpu is None or (trial.ps > 0 and trial.ps_cpu is None) for trial in trials)
-    if without_cores:
-        verb = "does" if without_cores == 1 else "do"
-        yield f"{without_cores} of {count} {verb} not record their cores; 1 core, or the nearest bound, is assumed."
+    roles: list[Role] = ["worker", "ps"] if job.has_ps else ["worker"]
+    for role in roles:
+        without_cores = sum(getattr(trial, f"{role}_cpu") is None for trial in trials)
+        if without_cores:
+            verb = "does" if without_cores == 1 else "do"
+            cores = assumed_cores(getattr(job.bounds, role))
+            are = "is" if cores == 1 else "are"
+            yield (
+                f"{without_cores} of {count} {verb} not record the cores of a {ROLE_WORDS[role]}; "
+                f"{format_count(cores, 'core')} {are} assumed."
+            )
     if any(trial.batch_size is None for trial in trials):
         yield f"Trials without a batch size had {job.training.batch_size}."
 
@@ -157,16 +192,19 @@ def _trial_assumptions(job: Job, trials: Sequence[Trial]) -> Iterator[str]:
 def _memory_assumptions(selection: Selection, throughput: float) -> Iterator[str]:
     job, trials = selection.job, selection.trials
     own_runs, similar = selection.evaluation.peaks, selection.prior.warm_start.memory
-    peak_measured = any(trial.ps_memory_bytes is not None for trial in trials)
+    roles: list[Role] = ["worker", "ps"] if job.has_ps else ["worker"]
+    unmeasured = [r for r in roles if all(getattr(trial, f"{r}_memory_bytes") is None for trial in trials)]
+    of_roles = " and ".join({"worker": "workers", "ps": "PS"}[role] for role in unmeasured)
     if own_runs:
         runs = format_count(own_runs, "run")
-        yield f"Memory uses the peaks of {runs} of this job; a peak that ended in an OOM kill is raised by 20 %."
-    elif similar.runs and not peak_measured:
+        growth = format_percent(OOM_GROWTH - 1)
+        yield f"Memory uses the peaks of {runs} of this job; a peak that ended in an OOM kill is raised by {growth}."
+    elif similar.runs and unmeasured:
         runs = format_count(similar.runs, "run")
         jobs = format_count(similar.jobs, "similar job")
-        yield f"Memory uses the largest of the peaks of {runs} of {jobs}."
-    elif job.command is None and not peak_measured:
-        yield "Memory is calculated from the tables; no memory peak of this job was measured."
+        yield f"The memory of {of_roles} uses the largest of the peaks of {runs} of {jobs}."
+    elif job.command is None and unmeasured:
+        yield f"The memory of {of_roles} is calculated from the job file; no peak of them was measured."
     elif job.command:
         yield from _command_memory(trials, job.samples / throughput if job.samples and throughput else None)
 
@@ -176,7 +214,7 @@ def _command_memory(trials: Sequence[Trial], run_s: float | None) -> Iterator[st
     observed = [t.watched_s or t.duration_s or 0.0 for t in trials if t.worker_memory_bytes]
     if max(observed, default=0.0) > 0:
         yield f"Memory is based on trials of at most {format_seconds(max(observed))}; a longer run may need more."
-    for word, role in (("worker", "worker"), ("PS", "ps")):
+    for role, word in ROLE_WORDS.items():
         growths = [getattr(trial, f"{role}_memory_growth") or 0.0 for trial in trials]
         peaks = [getattr(trial, f"{role}_memory_bytes") or 0 for trial in trials]
         growth = max(growths, default=0.0)
@@ -210,7 +248,7 @@ def next_trials(selection: Selection) -> Iterator[str]:
     half_width = (scored.upper[chosen] - scored.lower[chosen]) / 2 / scored.throughput[chosen]
     if half_width > _MAX_HALF_WIDTH:
         target = scored.grid.allocation(chosen).describe()
-        yield f"The interval is ±{format_percent(half_width)} wide: measure the target itself ({target})."
+        yield f"Measure the target itself ({target}): its interval is ±{format_percent(half_width)} wide."
     uncapped = scored.best()
     excluding = {ruling.cap for ruling in selection.evaluation.rulings if not ruling.result.allowed[uncapped]}
     if excluding == {SUPPORTED_RANGE_CAP}:  # no measurement lifts another cap
@@ -221,4 +259,4 @@ def next_trials(selection: Selection) -> Iterator[str]:
         if len({getattr(trial, axis) for trial in selection.trials}) == 1 and np.ptp(scored.columns[axis]) > 0
     ]
     if unvaried:
-        yield f"No two trials differ in {' or '.join(unvaried)}: measure allocations that do."
+        yield f"Measure allocations that differ in {' or '.join(unvaried)}: no two trials do."

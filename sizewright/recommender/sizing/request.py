@@ -10,6 +10,7 @@ from sizewright.datasets.runs.finished_job import FinishedJob
 from sizewright.datasets.trials.trial import Trial
 from sizewright.models._base import BaseThroughputModel
 from sizewright.models.prior import LearnedPrior
+from sizewright.recommender.sizing.remedy_commands import DEFAULT_COMMANDS, RemedyCommands
 from sizewright.spec import Cluster, Job
 
 
@@ -30,3 +31,5 @@ class SizingRequest:
     history: Sequence[FinishedJob] = ()
     """Runs of all jobs. With a prior, those of similar jobs count; the more recent before `now`, the more."""
     now: datetime | None = None
+    commands: RemedyCommands = DEFAULT_COMMANDS
+    """The commands that remedies name."""

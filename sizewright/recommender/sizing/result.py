@@ -30,6 +30,17 @@ class PriorEvidence(NamedTuple):
     warm_start: WarmStart = WarmStart()
     """Evidence from runs of similar jobs, which the curve includes."""
 
+    @property
+    def was_given(self) -> bool:
+        """Whether there was a prior."""
+        return bool(self.curve or self.refusal)
+
+    @property
+    def doubts(self) -> tuple[Reason, ...]:
+        """Why the prior, trials or runs are not used."""
+        refusal = (self.refusal,) if self.refusal else ()
+        return (*refusal, *self.trial_doubts, *self.warm_start.run_doubts)
+
 
 @dataclass(frozen=True)
 class Selection:
@@ -61,6 +72,13 @@ class Selection:
         if role == "worker":
             return float(memory.worker_bytes(grid.batch_size[row])[0])
         return float(memory.ps_bytes(grid.ps[row], grid.workers[row], batch_size=grid.batch_size[row])[0])
+
+    def needed_bytes(self, role: Role) -> float:
+        """Return the bytes that a replica of the role needs at the target, with the margin, before rounding."""
+        memory, grid, row = self.evaluation.memory, self.scored.grid, [self.chosen]
+        if role == "worker":
+            return float(memory.worker_request_bytes(grid.batch_size[row])[0])
+        return float(memory.ps_request_bytes(grid.ps[row], grid.workers[row], grid.batch_size[row])[0])
 
 
 class SizingResult(NamedTuple):

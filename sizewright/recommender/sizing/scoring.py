@@ -14,7 +14,7 @@ from sizewright.models._base import BaseThroughputModel
 from sizewright.models.memory._base import MemoryForecast, round_within_bounds
 from sizewright.models.table import Columns
 from sizewright.recommender.sizing.grid import Grid, Ranges, make_grid
-from sizewright.spec import Bounds, Cluster, Job, Prices, Role, RoleBounds
+from sizewright.spec import Bounds, Cluster, HostKind, Job, Prices, Role, RoleBounds
 from sizewright.spec.objective import (
     DEADLINE_COVERAGE,
     REPLICA_HOUR,
@@ -75,8 +75,8 @@ class Scored:
 class Scorer:
     """Predict throughput, memory, price and objective of allocations with a fitted model.
 
-    The model sees the links that `cluster` declares. `cores_unknown` says that no trial records its cores: replicas
-    then have one core, and cost 1 per hour unless the job sets prices.
+    The model sees the links that `cluster` declares. Replicas of the roles in `unknown_cores`, whose cores no trial
+    records, have one core, or the nearest number within the bounds.
     """
 
     def __init__(
@@ -86,19 +86,19 @@ class Scorer:
         memory: MemoryForecast,
         embedding_bytes: float,
         *,
-        cores_unknown: bool = False,
+        unknown_cores: frozenset[Role] = frozenset(),
         cluster: Cluster | None = None,
     ) -> None:
         self.job = job
         self.model = model
         self.memory = memory
         self.embedding_bytes = embedding_bytes
-        self.cores_unknown = cores_unknown
+        self.unknown_cores = unknown_cores
         self.cluster = cluster
 
     def grid(self, trials: Sequence[Trial], supported_ranges: Ranges) -> Grid:
         """Return the allocations within the job's bounds, with fine steps around the supported ranges."""
-        bounds = _with_fixed_cores(self.job) if self.cores_unknown else self.job.bounds
+        bounds = _with_fixed_cores(self.job, self.unknown_cores)
         batch_size = self.job.training.batch_size
         return make_grid(bounds, batch_size, has_ps=self.job.has_ps, trials=trials, supported_ranges=supported_ranges)
 
@@ -142,8 +142,16 @@ class Scorer:
         unset = bounds.memory_bytes == RoleBounds().memory_bytes
         return np.full_like(predicted, 0.0 if unset else float(bounds.memory_bytes[1]))
 
+    def prices_replicas(self, grid: Grid) -> bool:
+        """Return whether a replica has one price: only the numbers of replicas are known, and the job sets no prices.
+
+        Otherwise cores, memory and GPUs have prices. Those include the assumed cores if one role's are unknown.
+        """
+        roles = {"worker", "ps"} if self.job.has_ps else {"worker"}
+        return self.unknown_cores >= roles and self.job.prices == Prices() and not grid.worker_gpu.any()
+
     def _price(self, grid: Grid, worker_memory: Floats, ps_memory: Floats) -> Floats:
-        if self.cores_unknown and self.job.prices == Prices() and not grid.worker_gpu.any():
+        if self.prices_replicas(grid):
             return (grid.workers + grid.ps) * REPLICA_HOUR
         return grid_price(self.job, grid, worker_memory, ps_memory)
 
@@ -154,29 +162,47 @@ def grid_price(job: Job, grid: Grid, worker_memory_bytes: Floats, ps_memory_byte
     return hourly_price(job.prices, cores=grid.cores, memory_bytes=memory_bytes, gpus=grid.gpus) + sides_price(job)
 
 
+def hosts_with_links(cluster: Cluster | None) -> list[HostKind]:
+    """Return the kinds of hosts that the cluster has, and whose link it declares."""
+    return [host for host in cluster.hosts if host.count and host.network_gbps] if cluster else []
+
+
 def _with_links(columns: Columns, cluster: Cluster | None) -> Columns:
     """Add the bandwidth of the slowest link that the cluster declares, and the number of workers that share one.
 
     Workers are assumed to fill one host before the next, which is the worst case for a link.
     """
-    declared = [(host.network_gbps, -host.cpu) for host in cluster.hosts if host.network_gbps] if cluster else []
-    if not declared:
+    linked = hosts_with_links(cluster)
+    if not linked:
         return columns
-    gbps, cpu = min(declared)
+    slowest = min(linked, key=lambda host: (host.network_gbps, -host.cpu))
     workers = columns["workers"]
-    workers_per_host = np.maximum(np.floor(-cpu / columns["worker_cpu"] + 1e-9), 1.0)
+    workers_per_host = np.maximum(np.floor(slowest.cpu / columns["worker_cpu"] + 1e-9), 1.0)
     return {
         **columns,
-        "network_gbps": np.full(len(workers), gbps),
+        "network_gbps": np.full(len(workers), slowest.network_gbps),
         "workers_per_host": np.minimum(workers, workers_per_host),
     }
 
 
-def _with_fixed_cores(job: Job) -> Bounds:
-    """Return the bounds with the cores that trials without any are assumed to have: 1, or the nearest bound."""
+def roles_without_cores(job: Job, trials: Sequence[Trial]) -> frozenset[Role]:
+    """Return the roles of the job whose cores no trial records; none if there are no trials."""
+    roles: tuple[Role, ...] = ("worker", "ps") if job.has_ps else ("worker",)
+    return frozenset(
+        role for role in roles if trials and all(getattr(trial, f"{role}_cpu") is None for trial in trials)
+    )
 
-    def fixed(role: RoleBounds) -> RoleBounds:
-        cores = float(np.clip(1.0, *role.cpu))
-        return role.model_copy(update={"cpu": (cores, cores)})
 
-    return job.bounds.model_copy(update={"worker": fixed(job.bounds.worker), "ps": fixed(job.bounds.ps)})
+def assumed_cores(bounds: RoleBounds) -> float:
+    """Return the cores of a replica that are assumed where a trial does not record them: 1, or the nearest bound."""
+    return float(np.clip(1.0, *bounds.cpu))
+
+
+def _with_fixed_cores(job: Job, roles: frozenset[Role]) -> Bounds:
+    """Return the bounds with the assumed cores of these roles."""
+    fixed: dict[str, RoleBounds] = {}
+    for role in roles:
+        bounds: RoleBounds = getattr(job.bounds, role)
+        cores = assumed_cores(bounds)
+        fixed[role] = bounds.model_copy(update={"cpu": (cores, cores)})
+    return job.bounds.model_copy(update=fixed)

@@ -15,13 +15,14 @@ from sizewright.models.axes import COUNTS, SIZES
 from sizewright.models.factory import make_predictor
 from sizewright.models.prior import JobCurve, LearnedPrior
 from sizewright.recommender.similar_jobs.warm_start import warm_start
-from sizewright.recommender.sizing.build import build_recommendation, infeasible, not_enough_data
+from sizewright.recommender.sizing.build import build_recommendation, infeasible, not_enough_data, usable_trials
 from sizewright.recommender.sizing.caps import SUPPORTED_RANGE_CAP, CapInput, beyond_supported
 from sizewright.recommender.sizing.evaluate_grid import GridEvaluation, evaluate_grid, with_defaults
 from sizewright.recommender.sizing.pareto import pareto_front
 from sizewright.recommender.sizing.prior_check import check_prior
 from sizewright.recommender.sizing.request import SizingRequest
 from sizewright.recommender.sizing.result import PriorEvidence, Selection
+from sizewright.recommender.sizing.scoring import roles_without_cores
 from sizewright.spec import Job, Recommendation
 from sizewright.spec.reason import Reason
 from sizewright.spec.wording import AXIS_WORDS
@@ -44,11 +45,11 @@ def select(request: SizingRequest) -> Selection | Recommendation:
     Returns a Recommendation ("not enough data" or "infeasible") if no allocation can be chosen.
     """
     job = request.job
-    recorded = [trial for trial in request.trials if trial.usable and (trial.ps > 0) == job.has_ps]
+    recorded = usable_trials(request.trials, job)
     curve, refusal = _prior_curve(request.prior, job)
     if not recorded and curve is None:
-        why = (_why_no_trials(request.trials, job), *([refusal] if refusal else []))
-        return not_enough_data(job, request.trials, None, why, prior_refused=bool(refusal))
+        why = _why_no_trials(request.trials, job)
+        return not_enough_data(request, request.trials, None, PriorEvidence(None, refusal), why)
 
     recorded, evidence = _believed(request, recorded, PriorEvidence(curve, refusal))
     trials = [with_defaults(job, trial) for trial in recorded]
@@ -56,20 +57,20 @@ def select(request: SizingRequest) -> Selection | Recommendation:
     try:
         model.fit(trials)
     except NotEnoughDataError as error:
-        why = (Reason.of("model_refused", error=error.message.rstrip(".")),)
-        return not_enough_data(job, recorded, None, why, missing=error.missing)
+        why = Reason.of("model_refused", error=error.message.rstrip("."))
+        return not_enough_data(request, recorded, None, evidence, why, missing=error.missing)
     explanation = model.explain()
     if not explanation.enough:
-        too_few = Reason.of("too_few_allocations", distinct=explanation.distinct_allocations, needed=explanation.needed)
-        return not_enough_data(job, recorded, model, (too_few,))
+        why = Reason.of("too_few_allocations", distinct=explanation.distinct_allocations, needed=explanation.needed)
+        return not_enough_data(request, recorded, model, evidence, why)
 
     evaluation, evidence = _evaluate(request, model, recorded, trials, evidence)
     if evaluation.allowed.any():
-        return _choose(job, recorded, model, evaluation, evidence)
+        return _choose(request, recorded, model, evaluation, evidence)
     last = evaluation.rulings[-1]
     if last.cap == SUPPORTED_RANGE_CAP:
-        return not_enough_data(job, recorded, model, (last.result.reason,), last.result.remedy)
-    return infeasible(job, recorded, model, evaluation.rulings)
+        return not_enough_data(request, recorded, model, evidence, last.result.reason, last.result.remedy)
+    return infeasible(request, recorded, model, evidence, evaluation.rulings)
 
 
 def _believed(
@@ -105,7 +106,7 @@ def _evaluate(
         cluster=request.cluster,
         extrapolate=request.extrapolate,
         runs=request.runs,
-        cores_unknown=bool(recorded) and all(t.worker_cpu is None or (t.ps and t.ps_cpu is None) for t in recorded),
+        unknown_cores=roles_without_cores(request.job, recorded),
     )
     evaluation = evaluate(bases=evidence.warm_start.memory.bases)
     if evidence.warm_start.memory.runs and not evaluation.allowed.any():
@@ -115,7 +116,7 @@ def _evaluate(
 
 
 def _choose(
-    job: Job,
+    request: SizingRequest,
     recorded: Sequence[Trial],
     model: BaseThroughputModel,
     evaluation: GridEvaluation,
@@ -128,9 +129,9 @@ def _choose(
     ratio = float(scored.upper[chosen] / scored.lower[chosen])
     if ratio > MAX_INTERVAL_RATIO:
         too_wide, remedy = _too_wide(ratio, recorded, evaluation.candidates, chosen)
-        return not_enough_data(job, recorded, model, (too_wide,), remedy)
+        return not_enough_data(request, recorded, model, evidence, too_wide, remedy)
     front = allowed_rows[pareto_front(scored.throughput[allowed_rows], scored.cost[allowed_rows])]
-    return Selection(job, recorded, model, evaluation, chosen, front, evidence)
+    return Selection(request.job, recorded, model, evaluation, chosen, front, evidence)
 
 
 def _too_wide(ratio: float, trials: Sequence[Trial], candidates: CapInput, chosen: int) -> tuple[Reason, str]:

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
 
@@ -78,6 +80,25 @@ def test_many_runs_of_one_job_count_little_more_than_a_few(ask, job: Job, prior:
 
     assert weight(1) < weight(3) < weight(30) < 0.85
     assert weight(30) - weight(3) < 0.15
+
+
+def test_earlier_runs_of_the_job_itself_are_named_so(ask, job: Job, prior: LearnedPrior) -> None:
+    own, other = run(job, prior, factor=0.8), run(scaled_job(job, 2), prior, factor=0.8)
+    (alone,) = [text for text in ask(own).reasons if text.startswith("Warm start")]
+    assert alone == "Warm start from 1 earlier run of this job (100 %)."
+    (both,) = [text for text in ask(own, other).reasons if text.startswith("Warm start")]
+    assert re.fullmatch(
+        r"Warm start from 1 earlier run of this job \(\d+ %\) and 1 run of 1 similar job: like-2 \(\d+ %\)\.", both
+    )
+
+
+def test_only_runs_whose_throughput_was_used_are_counted(ask, job: Job, prior: LearnedPrior) -> None:
+    other = scaled_job(job, 2)
+    killed = run(other, prior, days=3, oom="ps-0")
+    (similar,) = ask(
+        run(other, prior), run(other, prior, days=2), run(other, prior, workers=3), killed
+    ).evidence.similar
+    assert similar.runs == 3
 
 
 def trials_of(job: Job, prior: LearnedPrior, factor: float) -> list[Trial]:

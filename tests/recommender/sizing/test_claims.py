@@ -61,7 +61,8 @@ def test_memory_that_nothing_tells_is_unknown_and_not_asked_for() -> None:
     assert answer.predicted.worker_memory_bytes is answer.predicted.ps_memory_bytes is None
     assert answer.predicted.worker_oom_probability is None
     assert {group.memory_bytes for _, group in answer.target.groups} == {0}
-    assert "its need is unknown" in said(answer, "Memory requested")
+    assert "no limit per worker (its need is unknown" in said(answer, "Memory requested")
+    assert answer.target.worker[0].describe_memory() == "no limit"
     assert not any("predicted peak" in reason for reason in answer.reasons)
 
 
@@ -83,7 +84,8 @@ def test_the_margin_that_is_told_is_the_one_that_is_asked_for() -> None:
     assert answer.target is not None
     assert answer.predicted.worker_memory_bytes == pytest.approx(700 * MIB, rel=0.01)
     assert answer.target.worker[0].memory_bytes == 832 * MIB  # 805 MiB in whole steps of 64
-    assert "832.0 MiB per worker (predicted peak 700.0 MiB + a margin of 19 %)" in said(answer, "Memory requested")
+    amount = "832.0 MiB per worker (predicted peak 700.0 MiB + a margin of 15 %, in steps of 64.0 MiB)"
+    assert amount in said(answer, "Memory requested")
     assert "trials of at most 5.0 s" in said(answer, "a longer run may need more")
     growing = recommend(
         SizingRequest(own_code(), rows(worker_memory_bytes=700 * MIB, watched_s=9.0, worker_memory_growth=float(MIB)))
@@ -100,6 +102,39 @@ def test_the_margin_that_is_told_is_the_one_that_is_asked_for() -> None:
     assert f"it would need {format_bytes(needed)} after the" in said(told, "still grew")
     assert "raise the minimum of bounds.worker.memory" in said(told, "still grew")
     assert "trials of at most 9.0 s" in said(growing, "a longer run may need more")
+
+
+@pytest.mark.parametrize(
+    ("memory", "why"),
+    [
+        ((GIB, 4 * GIB), "1.0 GiB per worker (the minimum of the bounds; predicted peak 700.0 MiB)"),
+        ((0, 820 * MIB), "820.0 MiB per worker (predicted peak 700.0 MiB + a margin of 15 %, up to the maximum of"),
+    ],
+)
+def test_bounds_that_decide_the_memory_are_named(memory: tuple[int, int], why: str) -> None:
+    worker = BOUNDS.worker.model_copy(update={"memory_bytes": memory})
+    job = own_code().model_copy(update={"bounds": BOUNDS.model_copy(update={"worker": worker})})
+    answer = recommend(SizingRequest(job, rows(worker_memory_bytes=700 * MIB)))
+    assert why in said(answer, "Memory requested")
+
+
+def test_measured_total_that_decides_the_memory_is_named() -> None:
+    one_ps = BOUNDS.model_copy(update={"ps": RoleBounds(replicas=(1, 1), cpu=(2, 2))})
+    job = own_code().model_copy(update={"bounds": one_ps})
+    answer = recommend(SizingRequest(job, rows(ps_memory_bytes=300 * MIB)))
+    why = "640.0 MiB per PS (its share of the largest measured total of all PS; predicted peak 300.0 MiB)"
+    assert why in said(answer, "Memory requested")
+
+
+def test_memory_that_was_measured_for_one_role_is_assumed_for_the_other() -> None:
+    of_workers = recommend(SizingRequest(small_job(), trials(ps_memory_bytes=None)))
+    of_ps = recommend(SizingRequest(small_job(), trials(worker_memory_bytes=None)))
+    neither = recommend(SizingRequest(small_job(), trials(worker_memory_bytes=None, ps_memory_bytes=None)))
+    both = recommend(SizingRequest(small_job(), trials()))
+    assert "The memory of PS is calculated" in said(of_workers, "is calculated from the job file")
+    assert "The memory of workers is calculated" in said(of_ps, "is calculated from the job file")
+    assert "The memory of workers and PS is calculated" in said(neither, "is calculated from the job file")
+    assert not any("is calculated" in text for text in both.evidence.assumptions)
 
 
 @pytest.mark.parametrize("count", [1, 2])
@@ -161,7 +196,7 @@ def test_time_and_cost_of_samples_that_nobody_counted_are_unknown(objective: str
         values += [value for row in answer.alternatives for value in (row.completion_time_s, row.cost)]
         assert all((value is not None) is there for value in values)
         assert any("training.samples" in text for text in answer.evidence.assumptions) is not there
-        assert ("time per M" in str(answer)) is not there
+        assert ("time per 1M samples" in " ".join(str(answer).split())) is not there
         assert "45,840,617" not in str(answer)
     assert unknown.target == known.target
     assert unknown.predicted is not None
@@ -213,7 +248,9 @@ def test_trials_that_contradict_each_other_are_named() -> None:
 def test_the_number_of_allocations_that_will_do_is_said_once_and_keeps_what_was_measured() -> None:
     few = recommend(SizingRequest(own_code(), rows()[:2]))
     assert few.status == "not_enough_data"
-    assert any("1 more distinct allocation; existing trials are kept" in r.text for r in few.remedies)
+    assert any(
+        "At least 1 more distinct allocation is needed; existing trials are kept." in r.text for r in few.remedies
+    )
     assert not any("--fresh" in remedy.text for remedy in few.remedies)
     assert recommend(SizingRequest(own_code(), rows()[:3])).status == "ok"
 

@@ -11,7 +11,19 @@ from sizewright.datasets.trials.trial import Trial
 from sizewright.models.prior import LearnedPrior
 from sizewright.recommender.sizing.request import SizingRequest
 from sizewright.recommender.sizing.select import recommend
-from sizewright.spec import Allocation, Bounds, Failure, Job, Model, Outcome, RoleBounds, Tables
+from sizewright.spec import (
+    Allocation,
+    Bounds,
+    Cluster,
+    Failure,
+    HostKind,
+    Job,
+    Model,
+    Outcome,
+    Quota,
+    RoleBounds,
+    Tables,
+)
 from tests.helpers import synthetic_trials
 
 BOUNDS = Bounds(worker=RoleBounds(replicas=(1, 4), cpu=(0.2, 1.0)), ps=RoleBounds(replicas=(1, 3), cpu=(0.1, 0.5)))
@@ -36,7 +48,7 @@ def test_a_job_without_trials_gets_a_target(job: Job, prior: LearnedPrior) -> No
     assert answer.evidence.trials == 0
     assert answer.evidence.model == "prior"
     assert "of several jobs, this one among them; no other trials of this job were given" in answer.reasons[0]
-    assert any("calculated from the tables" in text for text in answer.evidence.assumptions)
+    assert any("calculated from the job file" in text for text in answer.evidence.assumptions)
     rate = answer.predicted.throughput
     assert rate.lower < rate.value < rate.upper
     assert answer.target.ps[0].memory_bytes > 0
@@ -87,7 +99,9 @@ def test_a_job_unlike_all_others_is_refused(prior: LearnedPrior) -> None:
     strange = Job(name="huge", model=Model(tables=Tables(count=3000, rows=10**9, dim=2048)))
     answer = recommend(SizingRequest(strange, prior=prior))
     assert answer.status == "not_enough_data"
-    assert "unlike" in answer.reasons[0]
+    assert "there are no trials of this job" in answer.reasons[0]
+    assert answer.reasons[1].startswith("huge is unlike")
+    assert [reason.kind for reason in answer.reason_details] == ["no_trials", "prior_refused"]
     assert answer.target is None
 
 
@@ -96,6 +110,38 @@ def test_trials_count_where_the_prior_tells_nothing(prior: LearnedPrior) -> None
     answer = recommend(SizingRequest(synthetic_trials.small_job(), synthetic_trials.trials(), prior=narrow))
     assert answer.status == "ok"
     assert any("unlike" in text for text in answer.reasons)
+
+
+def test_answers_without_a_target_say_what_was_doubted(job: Job, prior: LearnedPrior) -> None:
+    narrow = replace(prior, job_effects=prior.job_effects._replace(max_distance=0.1))
+    small, trials = synthetic_trials.small_job(), synthetic_trials.trials()
+    few = recommend(SizingRequest(small, trials[:2], prior=narrow))
+    assert few.status == "not_enough_data"
+    assert any("unlike" in reason for reason in few.reasons[1:])
+    assert not any("--prior" in remedy.text for remedy in few.remedies)
+    cluster = Cluster(hosts=(HostKind(kind="h", cpu=64, memory=1 << 36),), quota=Quota(cpu=0.1))
+    refused = recommend(SizingRequest(small, trials, prior=narrow, cluster=cluster))
+    assert refused.status == "infeasible"
+    assert [reason.kind for reason in refused.reason_details] == ["quota", "prior_refused"]
+    odd = recommend(SizingRequest(job, measured(prior, job, [1.2, 1.3, 1.1, 1000.0]), prior=prior, cluster=cluster))
+    assert odd.status == "infeasible"
+    assert [reason.kind for reason in odd.reason_details] == ["quota", "trial_ignored"]
+    assert len(odd.reasons) == 2
+
+
+def test_ratio_of_an_ignored_trial_has_the_centre_of_the_test(job: Job, prior: LearnedPrior) -> None:
+    answer = recommend(SizingRequest(job, measured(prior, job, [3.0, 3.0, 3.0, 3.0, 300.0]), prior=prior))
+    (reason,) = [reason for reason in answer.reasons if "is ignored" in reason]
+    assert "100 times what the prior and the job's other trials predict. Measure it again." in reason
+    answer = recommend(SizingRequest(job, measured(prior, job, [1000.0]), prior=prior))
+    assert any("1,000 times what the prior predicts." in reason for reason in answer.reasons)
+
+
+def test_prior_that_was_used_is_not_among_the_remedies(job: Job, prior: LearnedPrior) -> None:
+    large = Bounds(worker=RoleBounds(replicas=(40, 60), cpu=(8, 16)), ps=RoleBounds(replicas=(20, 30), cpu=(4, 8)))
+    answer = recommend(SizingRequest(job.model_copy(update={"bounds": large}), prior=prior))
+    assert answer.status == "not_enough_data"
+    assert not any("--prior" in remedy.text for remedy in answer.remedies)
 
 
 def test_what_lies_far_beyond_all_that_was_measured_is_not_chosen(job: Job, prior: LearnedPrior) -> None:

@@ -2,17 +2,21 @@ from __future__ import annotations
 
 import itertools
 import math
+from io import StringIO
 from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from rich.console import Console
 
+from sizewright.cli.tables import print_recommendation
 from sizewright.models.forms.dlrover import DlroverModel
 from sizewright.models.memory.memory_model import MemoryModel
 from sizewright.recommender.sizing.build import build_recommendation
 from sizewright.recommender.sizing.evaluate_grid import measured_ranges
+from sizewright.recommender.sizing.reasons import _one_more_worker
 from sizewright.recommender.sizing.request import SizingRequest
 from sizewright.recommender.sizing.result import Selection
 from sizewright.recommender.sizing.select import recommend, select
@@ -220,8 +224,8 @@ def test_the_evidence_says_what_the_answer_rests_on() -> None:
         recommend(SizingRequest(small_job(), t, model=DlroverModel())).evidence for t in (trials(count=20), one_size)
     )
     assert (known.model, known.pinned, of_one.pinned) == ("dlrover", (), ("compute",))
-    assert any("No two trials differ in cores per worker:" in told for told in of_one.to_be_surer)
-    assert not any("No two trials" in told for told in known.to_be_surer)
+    assert any("Measure allocations that differ in cores per worker:" in text for text in of_one.to_be_surer)
+    assert not any("allocations that differ" in text for text in known.to_be_surer)
     assert known.parameters["beta"] == pytest.approx(0.003)
     assert any("loopback" in told for told in evidence.assumptions)
     assert any("No cluster file" in told for told in evidence.assumptions)
@@ -259,7 +263,7 @@ def test_without_a_usable_trial_it_cannot_say(rows: list[Any], why: str) -> None
     answer = recommend(SizingRequest(small_job(), rows))
     remedies = numbered(answer, "not_enough_data")
     assert why in answer.reasons[0]
-    assert [not_enough_because(answer.reason_details)] == list(answer.reasons)
+    assert [not_enough_because(*answer.reason_details)] == list(answer.reasons)
     assert "profile JOB --trials 9" in remedies[0]
 
 
@@ -268,13 +272,15 @@ def test_with_too_few_allocations_it_says_how_many_more() -> None:
     account = DlroverModel().fit(rows).explain()
     answer = recommend(SizingRequest(small_job(), rows * 4, model=DlroverModel()))
     remedies = numbered(answer, "not_enough_data")
-    assert f"({account.needed - 3} more distinct allocations; existing trials are kept)" in remedies[0]
+    more = f"At least {account.needed - 3} more distinct allocations are needed; existing trials are kept."
+    assert remedies[0].endswith(more)
     assert f"3 distinct allocations were measured and {account.needed} are needed" in answer.reasons[0]
     assert answer.evidence.trials == 12
     assert answer.evidence.distinct_allocations == 3
     two = recommend(SizingRequest(small_job(), rows[:2] * 4))
     assert numbered(two, "not_enough_data")
     assert "8 trials at 2 distinct allocations are too few for a curve" in two.reasons[0]
+    assert (two.evidence.trials, two.evidence.distinct_allocations) == (8, 2)
 
 
 @pytest.mark.parametrize(
@@ -377,8 +383,79 @@ def test_three_known_columns_size_the_counts_and_the_rest_is_said_to_be_assumed(
     assert answer.predicted is not None
     measured = max(t.throughput or 0 for t in rows)
     assert measured * 0.99 <= answer.predicted.throughput.value <= measured * 1.01
-    assert any("do not record their cores" in told for told in answer.evidence.assumptions)
+    assert any("do not record the cores of a worker; 1 core is assumed." in a for a in answer.evidence.assumptions)
+    assert any("do not record the cores of a PS; 0.5 cores are assumed." in a for a in answer.evidence.assumptions)
+    assert answer.predicted.price_per_hour == target.replicas("worker") + target.replicas("ps")
+    assert any("a price of 1 per replica-hour" in reason for reason in answer.reasons)
+    assert "per core-hour" not in printed(answer, small_job())
+    assert "per core-hour" in printed(recommend(SizingRequest(small_job(), trials())), small_job())
     assert any("without a batch size had 256" in told for told in answer.evidence.assumptions)
+
+
+def printed(answer: Recommendation, job: Job) -> str:
+    console = Console(width=200, file=StringIO())
+    print_recommendation(console, answer, job)
+    return console.file.getvalue()
+
+
+def test_unrecorded_cores_of_one_role_leave_those_of_the_other_role_open() -> None:
+    rows = [
+        t.model_copy(update={"worker_cpu": 4.0, "ps_cpu": None, "throughput": rate(t.workers, t.ps, 4, 1)})
+        for t in trials()
+    ]
+    bounds = {
+        "worker": {"replicas": [1, 4], "cpu": [1, 16], "memory": [0, "4Gi"]},
+        "ps": {"replicas": [1, 3], "cpu": [1, 8], "memory": [0, "4Gi"]},
+    }
+    answer = recommend(SizingRequest(small_job(bounds=bounds), rows))
+    target = target_of(answer)
+    assert target.worker[0].cpu >= 4
+    assert target.ps[0].cpu == 1
+    assert answer.predicted is not None
+    assert answer.predicted.price_per_hour == pytest.approx(allocation_price(target, Prices()))
+    assert not any("per replica-hour" in reason for reason in answer.reasons)
+    assumed = [text for text in answer.evidence.assumptions if "do not record the cores" in text]
+    assert assumed == ["24 of 24 trials do not record the cores of a PS; 1 core is assumed."]
+
+
+def test_one_more_worker_is_compared_with_equal_gpus() -> None:
+    job = small_job(prices={"core_hour": 1, "gib_hour": 0, "gpu_hour": 1})
+    rows = [
+        t.model_copy(update={"worker_gpu": gpus, "throughput": (t.throughput or 0) * (1 + 9 * gpus)})
+        for t in trials()
+        for gpus in (0, 1)
+    ]
+    decision = select(SizingRequest(job, rows))
+    assert isinstance(decision, Selection)
+    grid = decision.scored.grid
+    row = int(np.flatnonzero((grid.workers == 1) & (grid.ps == 1) & (grid.worker_gpu == 1))[0])
+    (reason,) = _one_more_worker(decision.scored, row)
+    columns = ("ps", "worker_cpu", "ps_cpu", "batch_size", "worker_gpu")
+    alike = np.all([getattr(grid, name) == getattr(grid, name)[row] for name in columns], axis=0)
+    (larger,) = np.flatnonzero(alike & (grid.workers == 2))
+    price = decision.scored.price_per_hour
+    assert reason.values["price"] == pytest.approx(price[larger] / price[row] - 1)
+
+
+def test_hosts_without_a_count_have_no_link() -> None:
+    rows = [t.model_copy(update={"network_bytes": 3e6}) for t in trials()]
+    fast = HostKind(kind="a", count=9, cpu=16, memory=64 * GIB, network_gbps=100.0)
+    none = HostKind(kind="b", count=0, cpu=16, memory=64 * GIB, network_gbps=0.05)
+    alone, both = (
+        recommend(SizingRequest(small_job(), rows, cluster=Cluster(hosts=h))) for h in ((fast,), (fast, none))
+    )
+    assert both.predicted == alone.predicted
+    undeclared = fast.model_copy(update={"network_gbps": None})
+    silent = recommend(SizingRequest(small_job(), rows, cluster=Cluster(hosts=(undeclared, none))))
+    assert not any("share its link" in text for text in silent.evidence.assumptions)
+
+
+def test_only_messages_of_the_profiler_are_said_to_widen_intervals() -> None:
+    drifted = "The host's speed changed by +9 % between the first and the last trial of a series."
+    noted, measured = trials(message="from the old cluster."), trials(message=drifted, series="s", throughput_se=1.0)
+    assert not any("widened" in text for text in recommend(SizingRequest(small_job(), noted)).evidence.assumptions)
+    assumptions = recommend(SizingRequest(small_job(), measured)).evidence.assumptions
+    assert f"{drifted} Intervals are widened accordingly." in assumptions
 
 
 def test_a_batch_size_within_bounds_may_be_chosen() -> None:
