@@ -36,6 +36,24 @@ def all_tables() -> list[MeasuredTable]:
     return read_tables(named_tables()) if named_tables() else own_tables() + trimtuner() + gavel()
 
 
+def family(table: MeasuredTable) -> str:
+    """Return the family that a table belongs to: `trimtuner`, `gavel`, `low-noise`, or `own`."""
+    families = ("trimtuner", "gavel", "low-noise")
+    return next((name for name in families if table.name.startswith(f"{name}-")), "own")
+
+
+def low_noise_tables() -> list[MeasuredTable]:
+    """Return TrimTuner's tables with the median of each allocation's runs as its only measurement.
+
+    The cores of the PS are left out, as in tables of machines of whose PS nobody recorded them.
+    """
+    tables = []
+    for table in [] if SMOKE or named_tables() else trimtuner():
+        medians = table.allocations.drop(columns="ps_cpu").assign(throughput=table.raw)
+        tables.append(one_table(medians[medians.throughput > 0], table.name.replace("trimtuner", "low-noise")))
+    return tables
+
+
 def named_tables() -> list[str]:
     """Return the files named on the command line."""
     return sys.argv[1:]

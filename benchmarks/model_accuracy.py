@@ -8,13 +8,23 @@ computed at allocations without a trial. You can name CSV files instead of the t
 from __future__ import annotations
 
 import time
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pandas as pd
 
 from benchmarks._baselines import default_planner
-from benchmarks._measured import HELD_OUT, SEEDS, TABLES, all_tables, named_tables, on_all_cores
+from benchmarks._measured import (
+    HELD_OUT,
+    SEEDS,
+    TABLES,
+    all_tables,
+    family,
+    low_noise_tables,
+    named_tables,
+    on_all_cores,
+)
+from benchmarks._plain_process import PlainProcess, additional_error
 from benchmarks._regret import SCORINGS
 from benchmarks._replays import extrapolation, replay_planner
 from benchmarks._report import finish
@@ -32,6 +42,7 @@ TARGETS = {
     "coverage": "0.85 to 0.95",
     "replays_in_band": "≥ 0.80",
     "extrapolation_coverage": "≥ 0.85",
+    "worse_than_gp": "0 families in which a plain Gaussian process on the same trials predicts better",
     "fit_predict_100k_s": "≤ 0.5",
 }
 LINKS = {"network": 0.08, "faster-network": 0.2}
@@ -47,6 +58,14 @@ def of_space_filling(name: str, table: MeasuredTable, seed: int) -> dict[str, An
 def of_planner(scoring: str, table: MeasuredTable, seed: int) -> dict[str, Any]:
     done = replay_planner(default_planner, table, SCORINGS[scoring], TRIALS, seed)
     return {"table": table.name, "seed": seed, **score_model(ThroughputModel, table, done.trials, seed)}
+
+
+def beside_process(scoring: str, table: MeasuredTable, seed: int) -> dict[str, Any]:
+    """Fit the default model and the plain process to the trials that the planner chose, and score both."""
+    trials = replay_planner(default_planner, table, SCORINGS[scoring], TRIALS, seed).trials
+    ours = score_model(ThroughputModel, table, trials, seed)
+    process = score_model(lambda: cast(Any, PlainProcess(table.allocations)), table, trials, seed)
+    return {"family": family(table), "table": table.name, "ours": ours, "process": process}
 
 
 def beyond(table: MeasuredTable, seed: int) -> dict[str, Any]:
@@ -111,6 +130,42 @@ def against(models: pd.DataFrame) -> dict[str, dict[str, float]]:
     }
 
 
+def against_process(rows: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    """Return by family the mean errors and coverages of both, and our additional error with its interval."""
+    families: dict[str, dict[str, Any]] = {}
+    for name in sorted({row["family"] for row in rows}):
+        of_family = [row for row in rows if row["family"] == name]
+        names = [row["table"] for row in of_family]
+        figures: dict[str, Any] = {"tables": len(set(names))}
+        for place in ("near", "anywhere"):
+            ours, theirs = ([row[whose][place] for row in of_family] for whose in ("ours", "process"))
+            figures[place] = {
+                "ours": float(np.nanmean(ours)),
+                "process": float(np.nanmean(theirs)),
+                "additional": additional_error(ours, theirs, names),
+            }
+        for whose in ("ours", "process"):
+            figures[f"coverage_{whose}"] = float(np.nanmean([row[whose]["coverage"] for row in of_family]))
+        families[name] = figures
+    return families
+
+
+def worse_than_process(families: dict[str, dict[str, Any]]) -> int:
+    """Return the number of families in which the process predicts better, near the best or anywhere."""
+    places = ("near", "anywhere")
+    return sum(any(family[place]["additional"]["lower"] > 0 for place in places) for family in families.values())
+
+
+def _row(figures: dict[str, Any]) -> dict[str, float]:
+    """Return the figures of a family for the printed table."""
+    row = {"tables": figures["tables"]}
+    for place in ("near", "anywhere"):
+        additional = figures[place]["additional"]
+        row |= {f"{place} ours": figures[place]["ours"], f"{place} gp": figures[place]["process"]}
+        row |= {f"{place} more by, from": additional["lower"], f"{place} to": additional["upper"]}
+    return row | {"coverage": figures["coverage_ours"], "coverage gp": figures["coverage_process"]}
+
+
 def main() -> None:
     tables = all_tables()
     every = [(table, seed) for table in tables for seed in SEEDS]
@@ -119,9 +174,15 @@ def main() -> None:
     planned = [(scoring, table, seed) for scoring in SCORINGS for table, seed in every]
     near = pd.DataFrame(on_all_cores(of_planner, *zip(*planned, strict=True)))
     far = pd.DataFrame(on_all_cores(beyond, *zip(*every, strict=True)))
+    pairs = [(scoring, t, seed) for scoring in SCORINGS for t in tables + low_noise_tables() for seed in SEEDS]
+    families = against_process(on_all_cores(beside_process, *zip(*pairs, strict=True)))
+    print(pd.DataFrame({name: _row(figures) for name, figures in families.items()}).T.round(3).to_string())
     shown = models.groupby("model")[["near", "anywhere", "coverage", "interval_score"]].mean()
     print(shown.sort_values("anywhere").round(3).to_string())
-    figures = summary(models, near, far) | {"fit_predict_100k_s": fit_predict_100k_s()}
+    figures = summary(models, near, far) | {
+        "worse_than_gp": worse_than_process(families),
+        "fit_predict_100k_s": fit_predict_100k_s(),
+    }
     per_table = {
         t.name: summary(models[models.table == t.name], near[near.table == t.name], far[far.table == t.name])
         for t in tables
@@ -130,6 +191,7 @@ def main() -> None:
         "seeds": len(SEEDS),
         "models": shown.round(4).to_dict("index"),
         "against": against(models),
+        "against_process": families,
         "held_out": per_table.get(HELD_OUT),
         "behind_links": {grid: behind_links(grid, gbps) for grid, gbps in LINKS.items()},
     }
