@@ -12,7 +12,7 @@ from scipy.special import erf
 
 from sizewright.errors import InputError
 from sizewright.models.registry import get_model
-from sizewright.models.table import as_columns, known
+from sizewright.models.table import as_columns, filled
 from sizewright.profiler.evaluation import latin_hypercube
 from sizewright.profiler.planner.candidates import AllocationRow, CandidateSet
 from sizewright.profiler.planner.objective import Goal, check_objective
@@ -166,9 +166,9 @@ class Untried(_Baseline):
 
     def best(self) -> AllocationRow:
         columns = as_columns(self.candidates.frame)
-        cores = columns["workers"] * known(columns["worker_cpu"], 1.0)
+        cores = columns["workers"] * filled(columns["worker_cpu"], 1.0)
         if self.rule == "largest":
-            return self.candidates.allocation(int(np.argmax(cores + columns["ps"] * known(columns["ps_cpu"], 1.0))))
+            return self.candidates.allocation(int(np.argmax(cores + columns["ps"] * filled(columns["ps_cpu"], 1.0))))
         return self.candidates.allocation(self.choice(cores))
 
 

@@ -10,7 +10,7 @@ import subprocess
 from collections.abc import Mapping
 from importlib.metadata import version
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 SMOKE = os.environ.get("SMOKE") == "1"
 """Use the smallest sizes, only to check that the script runs."""
@@ -46,14 +46,24 @@ def finish(
     if tables is not None:
         line["tables"] = {table: _rounded(row) for table, row in tables.items()}
     if not QUICK and keep:
-        path = Path(__file__).parent / "results" / f"{name}.json"
-        before = json.loads(path.read_text(encoding="utf-8")) if part and path.exists() else {}
+        path = _result_path(name)
+        before = kept(name) if part else {}
         all_details = {**before.pop("details", {}), **(details or {})}
         for last in ("targets", "host", "commit"):
             before.pop(last, None)
-        kept = before | line | {"targets": dict(targets), "commit": commit(), "host": host(), "details": all_details}
-        path.write_text(json.dumps(kept, indent=2) + "\n", encoding="utf-8")
+        result = before | line | {"targets": dict(targets), "commit": commit(), "host": host(), "details": all_details}
+        path.write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
     print(json.dumps(line, allow_nan=False))
+
+
+def kept(name: str) -> dict[str, Any]:
+    """Return the kept result of a benchmark, empty if there is none."""
+    path = _result_path(name)
+    return json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+
+
+def _result_path(name: str) -> Path:
+    return Path(__file__).parent / "results" / f"{name}.json"
 
 
 def _rounded(figures: Mapping[str, float]) -> dict[str, float | None]:
