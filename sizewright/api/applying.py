@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable
-from contextlib import ExitStack, suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ from sizewright.errors import InputError, JobError, SizewrightError
 from sizewright.executors import get_executor
 from sizewright.executors.difference import text_difference
 from sizewright.executors.registry import unsupported
-from sizewright.runtime.audit_log import AuditLog
+from sizewright.runtime.audit_log import AuditLog, Entry
 from sizewright.runtime.guardrail_executor import GuardrailExecutor
 from sizewright.runtime.remote_run import RemoteRun
 from sizewright.runtime.watched import attached_to
@@ -70,10 +70,7 @@ def apply(
             return Application(plan_id=plan.id, executor=executor.name, became="unchanged")
         plan = plan.model_copy(update={"asked_by": asked_by}) if asked_by else plan
         audit_log = AuditLog(ledger or EnvironmentSettings.from_environment().ledger or DEFAULT_LEDGER)
-        loaded_rails = load_rails(rails)
-        if dry_run:
-            GuardrailExecutor(executor, rails=loaded_rails).check(plan)
-        guarded = GuardrailExecutor(executor, rails=loaded_rails, ledger=audit_log)
+        guarded = GuardrailExecutor(executor, rails=load_rails(rails), ledger=audit_log)
         return _apply(guarded, executor, plan, audit_log, dry_run, confirm, wait_s)
 
 
@@ -120,9 +117,10 @@ def _apply(
 ) -> Application:
     ids = {"plan_id": plan.id, "executor": executor.name}
     if applied_before := guarded.find_applied(plan):
+        _check_still_exists(executor, plan, applied_before)
         return Application(**ids, became="unchanged", handle=applied_before.handle)
-    if not dry_run:
-        guarded.check(plan)
+    guarded.check(plan, record=not dry_run)
+    audit_log.check_writable()
     handle = _find_handle(executor, plan, audit_log)
     if handle is None and plan.kind != "launch":
         raise InputError(f"Plan {plan.id} changes {plan.job.name}, which is not running.", "Launch it first.")
@@ -132,12 +130,29 @@ def _apply(
     if dry_run or not confirm(changes):
         return Application(**ids, became="dry run" if dry_run else "declined", difference=changes, handle=handle)
     audit_log.check()
-    if handle is None or plan.kind == "launch":
-        handle = guarded.launch(plan)
-    else:
-        guarded.adjust(handle, plan)
-    first_step_s = _time_to_first_step(guarded, handle, wait_s)
-    return Application(**ids, became="applied", difference=changes, handle=handle, first_step_s=first_step_s)
+    with _measurements(executor) as measured_s:
+        if handle is None or plan.kind == "launch":
+            handle = guarded.launch(plan)
+        else:
+            guarded.adjust(handle, plan)
+        if not changes and isinstance(executor, ShowsDifference):  # recorded, but there is no change to wait for
+            message = "The job has these sizes already."
+            return Application(**ids, became="unchanged", handle=handle, message=message)
+        message = _await_first_step(guarded, handle, wait_s, measured_s) if wait_s else ""
+    first_step_s = measured_s[0] if measured_s else None
+    return Application(
+        **ids, became="applied", difference=changes, handle=handle, first_step_s=first_step_s, message=message
+    )
+
+
+def _check_still_exists(executor: Executor, plan: Plan, entry: Entry) -> None:
+    """Raise InputError if a plan was carried out, but the platform does not have its job any more."""
+    if isinstance(executor, ShowsDifference) and executor.find(plan) is None:
+        job = entry.handle.id if entry.handle else entry.job
+        raise InputError(
+            f"Plan {plan.id} was carried out on {entry.at:%Y-%m-%d %H:%M}, but {executor.name} has no job {job} now.",
+            "Give the plan a new id to launch it again." if plan.kind == "launch" else "Launch it with a new plan.",
+        )
 
 
 def _attach_to_local_run(stack: ExitStack, plan: Plan | Path, options: dict[str, object]) -> tuple[Executor, Plan]:
@@ -204,25 +219,42 @@ def _yaml(record: Record) -> str:
     return yaml.safe_dump(record.model_dump(mode="json", exclude_none=True), sort_keys=False)
 
 
-def _time_to_first_step(executor: Any, handle: Handle, wait_s: float) -> float | None:
-    """Return the seconds from the change to the first step after it; None if it took longer than `wait_s`."""
-    measured: list[float] = []
+@contextmanager
+def _measurements(executor: Executor) -> Iterator[list[float]]:
+    """Yield a list that receives the seconds from a change to the first step after it."""
+    measured_s: list[float] = []
     costs = getattr(executor, "change_costs", None)
-    if costs is None or not executor.capabilities.observe:
-        return None
+    if costs is None:
+        yield measured_s
+        return
 
     def listener(_: Plan, seconds: float) -> None:
-        measured.append(seconds)
+        measured_s.append(seconds)
 
     costs.listeners.append(listener)
-    end_s = time.monotonic() + wait_s
     try:
-        while not measured and (remaining_s := end_s - time.monotonic()) > 0:
-            report_progress("waiting for the first step", wait_s - remaining_s, wait_s)
-            with suppress(SizewrightError):  # an executor that does not answer now is asked again
-                if executor.wait(handle, min(_OBSERVE_EVERY_S, remaining_s)):
-                    break
-                executor.observe(handle)
+        yield measured_s
     finally:
         costs.listeners.remove(listener)
-    return measured[0] if measured else None
+
+
+def _await_first_step(executor: Any, handle: Handle, wait_s: float, measured_s: Sequence[float]) -> str:
+    """Observe the job until a first step is measured, and return why none was; empty if one was."""
+    if not executor.capabilities.observe or getattr(executor, "change_costs", None) is None:
+        return "" if measured_s else f"The {executor.name} executor does not measure the time to the first step."
+    reason = ""
+    end_s = time.monotonic() + wait_s
+    while not measured_s and (remaining_s := end_s - time.monotonic()) > 0:
+        report_progress("waiting for the first step", wait_s - remaining_s, wait_s)
+        try:
+            has_ended = executor.wait(handle, min(_OBSERVE_EVERY_S, remaining_s))
+            executor.observe(handle)
+            reason = ""
+        except SizewrightError as error:  # an executor that does not answer now is asked again
+            has_ended, reason = False, error.message
+            time.sleep(min(_OBSERVE_EVERY_S, remaining_s))
+        if has_ended and not measured_s:
+            return "The job ended before its first step was seen."
+    if measured_s:
+        return ""
+    return f"No step was seen in {wait_s:g} s: {reason}" if reason else f"No step within {wait_s:g} s."

@@ -108,7 +108,7 @@ def apply(
             wait_s=wait,
             **options,
         )
-    show(application, output, lambda console: _print(console, application, wait, shown=not (dry_run or yes)))
+    show(application, output, lambda console: _print(console, application, shown=not (dry_run or yes)))
     raise typer.Exit(_DECLINED if application.became == "declined" else 0)
 
 
@@ -184,22 +184,22 @@ def _show_changes(console: Console, changes: str) -> None:
         console.print(line, style=colours.get(line[:1], ""), soft_wrap=True)
 
 
-def _print(console: Console, application: Application, wait_s: float, *, shown: bool) -> None:
+def _print(console: Console, application: Application, *, shown: bool) -> None:
     if not shown:
         _show_changes(console, application.difference)
     plan = f"Plan {application.plan_id}"
     job = application.handle.id if application.handle else ""
     sentences = {
         "applied": f"{application.executor} accepted plan {application.plan_id}{f' for {job}' if job else ''}.",
-        # A plan that was carried out before has a handle.
         "unchanged": f"{plan} was carried out before as {job}: nothing to do."
-        if job
+        if job  # a plan that keeps the job has no handle
         else f"{plan} keeps the job as it is.",
         "declined": f"{plan} was not applied.",
         "dry run": f"{plan} would make these changes." if application.difference else "Nothing would change.",
     }
-    console.print(sentences[application.became], style="bold")
+    unchanged = application.message if application.became == "unchanged" else ""
+    console.print(unchanged or sentences[application.became], style="bold")
     if application.first_step_s is not None:
         console.print(f"The first training step came after {application.first_step_s:.1f} s.")
-    elif wait_s and application.became == "applied":
-        console.print(f"No step within {wait_s:g} s.")
+    elif application.message and not unchanged:
+        console.print(application.message, soft_wrap=True)

@@ -5,6 +5,8 @@ It also holds the seconds that changes took, so that the next process can estima
 
 from __future__ import annotations
 
+import errno
+import os
 from datetime import datetime
 from pathlib import Path
 from typing import Literal
@@ -31,7 +33,8 @@ class Entry(Record):
     target: Allocation
     reason: str = ""
     became: Literal["applied", "refused", "failed", "trains"] = Field(
-        description="failed: the platform failed or did not answer, and may have applied the plan"
+        description="failed: the platform failed or did not answer, or the change was interrupted; the plan may have "
+        "been applied"
     )
     why: str = Field(default="", description="why the plan was refused, or what failed")
     details: tuple[Reason, ...] = Field(default=(), description="violations of the guard rails, with their numbers")
@@ -49,6 +52,16 @@ class AuditLog(JsonLines[Entry]):
 
     def __init__(self, path: str | Path) -> None:
         super().__init__(path, Entry, "the ledger of plans")
+
+    def check_writable(self) -> None:
+        """Raise StoreError if the file cannot be written. Unlike `check`, this does not create it."""
+        folder = self.path.parent
+        if self.path.exists():
+            self.check()
+        elif not folder.is_dir():
+            raise self._store_error("write", "to", FileNotFoundError(errno.ENOENT, f"{folder} is not a folder"))
+        elif not os.access(folder, os.W_OK | os.X_OK):
+            raise self._store_error("write", "to", PermissionError(errno.EACCES, os.strerror(errno.EACCES)))
 
     def last_applied(self, plan: Plan, executor: str, where: str = "") -> Entry | None:
         """Return the last entry that says that `executor` applied the plan at `where`, or None."""

@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable
 from datetime import datetime
 from typing import Any
 
 from sizewright.datasets.trials.trial import now
-from sizewright.errors import InputError, SizewrightError
+from sizewright.errors import InputError, SizewrightError, StoreError
 from sizewright.executors.change_costs import ChangeCosts, kind_of
 from sizewright.runtime.audit_log import AuditLog, Entry
 from sizewright.runtime.guardrails import GuardrailError, check_rails, check_sized
 from sizewright.spec import Executor, Handle, Plan, Rails, RestoresReplicas
 
+_LOG = logging.getLogger(__name__)
+
 
 class GuardrailExecutor:
     """`executor` behind `rails`; `ledger` records each plan, who requested it, and the seconds of each change.
 
-    `asked_by` is the requester of plans that name none. Without `once` a launch plan may be applied again, as when the
+    The result of a plan that cannot be recorded is a warning, since it is no less true. `asked_by` is the requester of
+    plans that name none. Without `once` a launch plan may be applied again, as when the
     same file is trained twice. All other attributes are those of `executor`.
     """
 
@@ -52,7 +56,7 @@ class GuardrailExecutor:
         """
         if self._once and (applied := self.find_applied(plan)) and applied.handle:
             return applied.handle
-        return self._apply(plan, lambda: self._executor.launch(plan))
+        return self._record_outcome(plan, lambda: self._executor.launch(plan))
 
     def adjust(self, handle: Handle, plan: Plan) -> None:
         """Apply the plan to a running job; do nothing where it was applied already.
@@ -66,7 +70,7 @@ class GuardrailExecutor:
             self._executor.adjust(handle, plan)
             return handle
 
-        self._apply(plan, adjust)
+        self._record_outcome(plan, adjust)
 
     def expect_memory(self, handle: Handle, ps_bytes: int) -> None:
         """Pass on the memory that a PS is forecast to need, for executors that restart PS that ran out of memory."""
@@ -100,8 +104,8 @@ class GuardrailExecutor:
     def _where(self) -> str:
         return str(getattr(self._executor, "where", ""))
 
-    def check(self, plan: Plan) -> None:
-        """Raise InputError, and record it, for a plan that violates the guard rails as the executor would apply it."""
+    def check(self, plan: Plan, *, record: bool = True) -> None:
+        """Raise InputError for a plan that violates the guard rails as the executor would apply it; `record` that."""
         as_rendered = getattr(self._executor, "as_rendered", None)
         unsized = getattr(self._executor, "unsized", None)
         try:
@@ -110,23 +114,26 @@ class GuardrailExecutor:
             check_rails(as_rendered(plan) if as_rendered else plan, self._rails)
         except SizewrightError as error:
             violations = error.violations if isinstance(error, GuardrailError) else ()
-            self._record(plan, "refused", 0.0, why=error.message, details=violations)
+            if record:
+                self._record(plan, "refused", 0.0, why=error.message, details=violations)
             raise
 
-    def _apply(self, plan: Plan, apply: Callable[[], Handle]) -> Handle:
+    def _record_outcome(self, plan: Plan, change: Callable[[], Handle]) -> Handle:
+        """Check the plan, make its change, and record the result."""
         began = self._clock()
         self.check(plan)
         try:
-            handle = apply()
-        except SizewrightError as error:
+            handle = change()
+        except BaseException as error:
             # Only a refusal says that the plan was not applied: an answer of the platform may have been lost.
             result = "refused" if isinstance(error, InputError) else "failed"
-            self._record(plan, result, self._clock() - began, why=error.message)
+            self._record(plan, result, self._clock() - began, why=_why(error))
             raise
         self._record(plan, "applied", self._clock() - began, handle=handle)
         return handle
 
     def _record(self, plan: Plan, became: Any, seconds: float, **fields: Any) -> None:
+        """Record a result; warn if that fails, which must neither replace an error nor hide that a plan was applied."""
         if self._ledger is None or plan.kind == "keep":
             return
         entry = Entry(
@@ -143,4 +150,19 @@ class GuardrailExecutor:
             seconds=max(seconds, 0.0),
             **fields,
         )
-        self._ledger.append(entry)
+        try:
+            self._ledger.append(entry)
+        except StoreError as error:
+            event = {
+                "applied": f"was applied{f' as {entry.handle.id}' if entry.handle else ''}",
+                "refused": "was refused",
+            }
+            _LOG.warning(f"Plan {plan.id} {event.get(became, became)}, but not recorded: {error}")
+
+
+def _why(error: BaseException) -> str:
+    if isinstance(error, SizewrightError):
+        return error.message
+    if isinstance(error, KeyboardInterrupt):
+        return str(error) or "The change was interrupted."
+    return f"{type(error).__name__}: {error}"

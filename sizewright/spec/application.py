@@ -21,3 +21,4 @@ class Application(Answer):
     first_step_s: float | None = Field(
         default=None, description="seconds from the plan to the first step after it, if it was waited for"
     )
+    message: str = Field(default="", description="why nothing was changed, or why no first step was seen")

@@ -11,6 +11,7 @@ import pytest
 import yaml
 
 from sizewright.executors import get_executor
+from sizewright.executors.kubernetes.kubeflow import KubeflowExecutor
 from sizewright.runtime.audit_log import AuditLog
 from sizewright.runtime.plan_files import adjust_plan
 from sizewright.spec import Allocation, Job, Plan
@@ -100,6 +101,58 @@ def test_plan_that_changes_nothing_is_not_asked_about(
     assert "No step within 0.001 s." in launched.out
     again = call("apply", plan, "--executor", "kubeflow", "--ledger", "other.jsonl")
     assert (again.code, again.err) == (0, "")
+
+
+def test_plan_whose_effect_exists_already_is_recorded_and_not_waited_for(
+    call: Any, folder: Path, server: StandIn, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(server, "log", lambda name: "")
+    plan = write_plan(folder, LAUNCH)
+    assert call("apply", plan, "--executor", "kubeflow", "--yes").code == 0
+    args = ("apply", plan, "--executor", "kubeflow", "--ledger", "other.jsonl", "--wait", 600)
+    assert "The job has these sizes already." in call(*args, "--dry-run").out + call(*args).out
+    assert [(e.plan_id, e.became) for e in AuditLog(folder / "other.jsonl").read()] == [("p-1", "applied")]
+
+
+def test_applied_plan_whose_job_was_deleted_is_not_said_to_be_carried_out(
+    call: Any, folder: Path, server: StandIn
+) -> None:
+    plan = write_plan(folder, LAUNCH)
+    call("apply", plan, "--executor", "kubeflow", "--yes")
+    server.delete("TFJob", "default", "ctr")
+    for option in ("--yes", "--dry-run"):
+        result = call("apply", plan, "--executor", "kubeflow", option)
+        assert result.code == 1
+        assert "but kubeflow has no job default/ctr now. Give the plan a new id to launch it again." in result.err
+    assert server.objects == {}
+
+
+def test_reason_why_no_step_was_seen_is_printed(
+    call: Any, folder: Path, server: StandIn, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(server, "log", lambda name: "")
+    plan = write_plan(folder, LAUNCH)
+    server.fail("GET", "/pods", 403, times=1)
+    result = call("apply", plan, "--executor", "kubeflow", "--yes", "--wait", 0.01)
+    assert "No step was seen in 0.01 s: Not allowed to list Pods in default" in result.out
+    server.delete("TFJob", "default", "ctr")
+    monkeypatch.setattr(KubeflowExecutor, "end_status", lambda *_: "failed")
+    args = ("--executor", "kubeflow", "--yes", "--wait", 600, "--ledger", "other.jsonl")
+    assert "The job ended before its first step was seen." in call("apply", plan, *args).out
+
+
+def test_dry_run_makes_the_checks_of_the_real_run_in_its_order(call: Any, folder: Path, server: StandIn) -> None:
+    plan = write_plan(folder, LAUNCH)
+    for option in ("--yes", "--dry-run"):
+        args = ("apply", plan, "--executor", "kubeflow", option)
+        assert "Cannot write the ledger of plans" in call(*args, "--ledger", "missing/plans.jsonl").err
+    assert server.objects == {}
+    assert call("apply", plan, "--executor", "kubeflow", "--yes").code == 0
+    rails = folder / "rails.yaml"
+    rails.write_text("paused: true\n")
+    for option in ("--yes", "--dry-run"):
+        result = call("apply", plan, "--executor", "kubeflow", "--rails", rails, option)
+        assert "Plan p-1 was carried out before as default/ctr" in result.out
 
 
 def test_dry_run_of_a_change_without_a_job_is_refused(call: Any, folder: Path, server: StandIn) -> None:

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from sizewright.errors import EngineError, InputError, SizewrightError
+from sizewright.errors import EngineError, InputError, SizewrightError, StoreError
 from sizewright.runtime.audit_log import AuditLog
 from sizewright.runtime.guardrail_executor import GuardrailExecutor
-from sizewright.spec import Allocation, ChangeCost, Job, Plan, Rails, RoleRails
+from sizewright.spec import Allocation, ChangeCost, Handle, Job, Plan, Rails, RoleRails
 from sizewright.spec.reason import Reason
 from sizewright.testing import FakeExecutor
 
@@ -126,3 +126,36 @@ def test_change_costs_are_passed_to_the_next_process(tmp_path: Path) -> None:
     assert (second.change_cost(ADJUST).changes, second.change_cost(LAUNCH).changes) == (1, 1)
     resize = ADJUST.model_copy(update={"target": Allocation.of(2, 1, 2.0, 1.0, 512)})
     assert second.change_cost(resize).changes == 0
+
+
+def test_interrupted_change_is_recorded_as_failed(tmp_path: Path) -> None:
+    class Interrupted(FakeExecutor):
+        def adjust(self, handle: Handle, plan: Plan) -> None:
+            raise KeyboardInterrupt("The job is in /tmp/x.")
+
+    executor = guarded(tmp_path, Interrupted())
+    with pytest.raises(KeyboardInterrupt):
+        executor.adjust(executor.launch(LAUNCH), ADJUST)
+    last = AuditLog(tmp_path / "ledger.jsonl").read()[-1]
+    assert (last.became, last.why) == ("failed", "The job is in /tmp/x.")
+
+
+def refuse_to_append(*_: object) -> None:
+    raise StoreError("The disk is full.", "Free some space.")
+
+
+def test_change_that_cannot_be_recorded_is_a_warning(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    fake = FakeExecutor()
+    executor = guarded(tmp_path, fake)
+    monkeypatch.setattr(AuditLog, "append", refuse_to_append)
+    handle = executor.launch(LAUNCH)
+    assert caplog.messages[-1] == (
+        f"Plan l-1 was applied as {handle.id}, but not recorded: The disk is full. Free some space."
+    )
+    fake.fail_next("adjust", EngineError("It does not answer."))
+    with pytest.raises(EngineError, match="It does not answer"):
+        executor.adjust(handle, ADJUST)
+    fake.change_costs.add(ADJUST, 3.0)
+    assert caplog.messages[-1].startswith("Plan a-1 trains, but not recorded")

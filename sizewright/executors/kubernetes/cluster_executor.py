@@ -213,6 +213,13 @@ class ClusterExecutor(ManifestExecutor):
         self._check_launched(handle, job_object, planned_object)
         return ""
 
+    def apply_command(self, plan: Plan) -> str:
+        """Return the sentence that says how to apply a manifest; kubectl cannot restart a job for a change."""
+        keeps_batch = plan.current is not None and plan.current.batch_size == plan.target.batch_size
+        if plan.kind == "adjust" and not (self.resizes and keeps_batch):
+            return "Apply it with: sizewright apply, which restarts the job if the change needs it."
+        return super().apply_command(plan)
+
     def sized_object(self, job_object: dict[str, Any]) -> dict[str, Any]:
         """Return the object that has the sizes of a job."""
         return job_object

@@ -275,7 +275,7 @@ class ManifestExecutor(RenderOnlyExecutor):
         lines = [
             f"Sizewright plan {plan.id}: {plan.kind} {plan.target.describe()}",
             f"Why: {plan.reason}",
-            "Apply it with: sizewright apply, or kubectl apply --server-side --field-manager=sizewright -f FILE",
+            self.apply_command(plan),
         ]
         for role, role_groups in groups.items():
             if any(not group.memory_bytes for group in role_groups):
@@ -283,6 +283,10 @@ class ManifestExecutor(RenderOnlyExecutor):
             for kind in sorted({group.gpu.kind for group in role_groups if group.gpu} - {"gpu"}):
                 lines.append(f"GPUs of {role} are of kind {kind}: add a nodeSelector for nodes that have them.")
         return [*lines, *self.open_points(plan)]
+
+    def apply_command(self, plan: Plan) -> str:
+        """Return the sentence that says how to apply a manifest."""
+        return "Apply it with: sizewright apply, or kubectl apply --server-side --field-manager=sizewright -f FILE"
 
     def open_points(self, plan: Plan) -> Iterator[str]:
         """Yield sentences on what the user still has to do or to set before the manifest can run."""

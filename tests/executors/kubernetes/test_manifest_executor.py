@@ -10,6 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from sizewright.errors import InputError
+from sizewright.executors import get_executor
 from sizewright.executors.kubernetes.dlrover import DlroverExecutor
 from sizewright.executors.kubernetes.kubeflow import KubeflowExecutor
 from sizewright.executors.kubernetes.kuberay import KuberayExecutor
@@ -263,3 +264,17 @@ def test_as_rendered_includes_what_a_base_asks_for(tmp_path: Path) -> None:
 class _Plain(yaml.SafeDumper):
     def ignore_aliases(self, data: object) -> bool:
         return True
+
+
+@pytest.mark.parametrize(
+    ("name", "by_kubectl"), [("kubeflow", False), ("volcano", False), ("kuberay", False), ("dlrover", True)]
+)
+def test_header_of_a_change_names_kubectl_only_where_it_restarts_pods(name: str, by_kubectl: bool) -> None:
+    one, two = (Allocation.of(workers, 1, 1.0, 1.0, 512) for workers in (1, 2))
+    launch = Plan(id="p-1", kind="launch", job=Job(name="ctr"), target=one, reason="first")
+    change = Plan(id="p-2", kind="adjust", job=Job(name="ctr"), current=one, target=two, reason="more")
+    executor = get_executor(name)
+    other_batch = change.model_copy(update={"target": two.model_copy(update={"batch_size": 256})})
+    assert "or kubectl apply" not in executor.render(other_batch)
+    assert "or kubectl apply" in executor.render(launch)
+    assert ("or kubectl apply" in executor.render(change)) is by_kubectl
