@@ -150,17 +150,18 @@ def opened_store(store: StoreLike | None, *, create: bool) -> AbstractContextMan
     return nullcontext(store) if isinstance(store, TrialStore) else open_store(store, create=create)
 
 
-def evidence_of(job: Job, store: StoreLike | None, *, needed: bool) -> tuple[list[Trial], list[FinishedJob]]:
-    """Return the job's trials in the store, and the finished runs of all jobs.
+def evidence_of(
+    job: Job, store: StoreLike | None, *, required: bool = False, runs_of_all_jobs: bool = True
+) -> tuple[list[Trial], list[FinishedJob]]:
+    """Return the job's trials in the store, and the finished runs of all jobs, or of this job only.
 
-    When the trials are `needed`, since there is no prior, only the runs of this job are returned. Without a store both
-    lists are empty; raises NoTrialsError if the trials are needed.
+    Without a store both lists are empty; raises NoTrialsError if the store is `required`.
     """
     try:
         with opened_store(store, create=False) as opened:
-            return opened.trials(job=job), opened.history.finished(job=job if needed else None)
+            return opened.trials(job=job), opened.history.finished(job=None if runs_of_all_jobs else job)
     except NoTrialsError:
-        if needed:
+        if required:
             raise
         return [], []
 

@@ -264,7 +264,7 @@ def _control_loop(
     **times: Any,
 ) -> AbstractContextManager[ControllerFactory]:
     """Return the control loop of a job, prepared with its stored trials, the history and the prior."""
-    trials, history = evidence_of(job, store, needed=False)
+    trials, history = evidence_of(job, store)
     curve = None
     if prior is not None:
         usable = [with_defaults(job, trial) for trial in trials if trial.usable]

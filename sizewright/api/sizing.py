@@ -33,12 +33,12 @@ from sizewright.errors import InputError
 from sizewright.models.factory import make_predictor
 from sizewright.models.memory.memory_model import MemoryModel, table_bytes
 from sizewright.models.memory.report import report
-from sizewright.recommender.sizing.build import build_recommendation, with_reason
+from sizewright.recommender.sizing.build import with_reason
 from sizewright.recommender.sizing.remedy_commands import DEFAULT_COMMANDS, RemedyCommands
 from sizewright.recommender.sizing.request import SizingRequest
 from sizewright.recommender.sizing.result import SizingResult
 from sizewright.recommender.sizing.run_peaks import run_peaks
-from sizewright.recommender.sizing.select import select
+from sizewright.recommender.sizing.select import recommend_with_model
 from sizewright.runtime.plan_files import adjust_plan, launch_plan
 from sizewright.spec import Allocation, Job, MemoryReport, Plan, Recommendation
 from sizewright.spec.reason import Reason
@@ -236,7 +236,9 @@ def size(
     runs: list[FinishedJob] = []
     history: list[FinishedJob] = []
     if trials is None:
-        evidence, history = evidence_of(job, store, needed=loaded_prior is None)
+        evidence, history = evidence_of(
+            job, store, required=loaded_prior is None, runs_of_all_jobs=loaded_prior is not None
+        )
         runs = [run for run in history if run.key in job.hashes]
     else:
         evidence = as_trials(trials, has_ps=job.has_ps)
@@ -251,11 +253,7 @@ def size(
         history,
         commands=commands,
     )
-    selection = select(request)
-    if isinstance(selection, Recommendation):  # not enough data, or infeasible
-        answer, fitted = selection, None
-    else:
-        answer, fitted = build_recommendation(selection), selection.model
+    answer, fitted = recommend_with_model(request)
     if trials is None and not evidence:
         answer = add_other_jobs(job, answer, store, commands)
     if registry_note:
@@ -297,7 +295,7 @@ def memory(
             "Measure it instead: run `sizewright profile JOB`, then `sizewright recommend JOB`.",
         )
     if trials is None:
-        stored, runs = evidence_of(counted_job(job), store, needed=False)
+        stored, runs = evidence_of(counted_job(job), store)
         measured = [*stored, *run_peaks(run for run in runs if run.key in job.hashes)]
     else:
         measured = as_trials(trials)

@@ -65,8 +65,9 @@ def recommend(
 ) -> None:
     """Recommend an allocation for a job from its trials.
 
-    With --executor the plan is printed instead of the recommendation; with --out the plan is written to a file. Exits
-    with 3 if no allocation is feasible, and with 4 if there is not enough data.
+    With --executor the manifest is printed instead of the recommendation. With --out the manifest, or without an
+    executor the plan, is written to a file. Exits with 3 if no allocation is feasible, and with 4 if there is not
+    enough data.
     """
     from sizewright import api
     from sizewright.api.sizing import size
@@ -112,12 +113,13 @@ def recommend(
         ).answer
     plan = api.plan(loaded_job, answer) if renderer and answer.target else None
     manifest = renderer.render(plan) if renderer and plan else None
-    path = result_file(out, f"{loaded_job.name}.{'sh' if (manifest or '').startswith('#!') else 'yaml'}") if out else ""
+    is_script = bool(manifest and manifest.startswith("#!"))
+    path = result_file(out, f"{loaded_job.name}.{'sh' if is_script else 'yaml'}") if out else ""
     if manifest and path:
         write_file(path, as_named(path, manifest))
     if manifest is None or path:
         show(answer, output, lambda console: print_recommendation(console, answer, loaded_job))
-    elif output is Format.json or manifest.startswith("#!"):
+    elif output is Format.json or is_script:
         show_data(manifest_data(manifest), output, lambda _: typer.echo(manifest, nl=False))
     else:
         typer.echo(manifest, nl=False)
@@ -125,7 +127,8 @@ def recommend(
         for remark in api.remarks_on(renderer, plan):
             stderr().print(remark, style="yellow", soft_wrap=True)
     if path:
-        text = f"The {executor or 'local'} plan is in {path}" if manifest else f"Nothing was written to {path}."
+        what = f"{executor} manifest" if executor and executor != "local" else "plan"
+        text = f"The {what} is in {path}" if manifest else f"Nothing was written to {path}."
         stderr().print(text, soft_wrap=True)
     raise typer.Exit(_EXIT_CODES[answer.status])
 

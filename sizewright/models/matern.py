@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from sizewright.models.table import ALLOCATION_AXES, Table, as_columns, known
+from sizewright.models.table import ALLOCATION_AXES, Table, as_columns, filled
 
 Floats = NDArray[np.float64]
 
@@ -45,7 +45,7 @@ class Features(NamedTuple):
 def smooth_draws(X: Table, count: int, rng: np.random.Generator) -> Floats:
     """Return random functions (count, n) of the logarithms of the axes, with standard deviation 1 everywhere."""
     columns = as_columns(X, ALLOCATION_AXES)
-    places = np.column_stack([np.log(np.maximum(known(column, 1.0), 0.05)) for column in columns.values()])
+    places = np.column_stack([np.log(np.maximum(filled(column, 1.0), 0.05)) for column in columns.values()])
     features = Features.draw(places.shape[1], rng)
     draws: Floats = rng.standard_normal((count, FEATURES)) @ features.of(places).T
     return draws

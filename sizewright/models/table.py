@@ -122,6 +122,6 @@ def _number(name: str, value: Any) -> float:
     raise InputError(f"{name} is {value!r}, which is not a number.", "Correct it.")
 
 
-def known(column: Column, default: float) -> Column:
+def filled(column: Column, default: float) -> Column:
     """Return the column with `default` in place of NaN."""
     return np.where(np.isnan(column), default, column)

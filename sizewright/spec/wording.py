@@ -290,7 +290,7 @@ _SKIPPED: dict[str, str] = {
     "nothing_reported": "no replica has reported anything since the last observation",
     "replicas_missing": "{running} of {requested:count {role} replica} are running",
 }
-"""Why the control loop does not act on an observation."""
+"""Why the control loop does not act on an observation: clauses, which follow `Skipped:`."""
 
 _CONTROL: dict[str, str | Callable[[Values], str]] = {
     "paused": "The loop is paused.",
@@ -335,7 +335,7 @@ _CONTROL: dict[str, str | Callable[[Values], str]] = {
         "Warning: the model's quality was tested with up to {tested} asynchronous workers, not with {workers:g}."
     ),
 }
-"""Why the control loop changes a job, or leaves it as it is."""
+"""Why the control loop changes a job, or leaves it as it is: sentences."""
 
 _OR_MORE = " or more than "
 _CAPS: dict[str, str | Callable[[Values], str]] = {
@@ -434,7 +434,7 @@ _GUARDRAILS: dict[str, str | Callable[[Values], str]] = {
     ),
     "cost_over_budget": "the predicted cost of all samples is {cost:number} (budget: {budget:number})",
 }
-"""Why guard rails refuse a plan: clauses."""
+"""Why guard rails refuse a plan: clauses; the first two stand alone, the others follow a colon."""
 
 _GATE: dict[str, str | Callable[[Values], str]] = {
     "no_held_out_jobs": "There are no held-out jobs to judge by.",
@@ -445,7 +445,7 @@ _GATE: dict[str, str | Callable[[Values], str]] = {
     "champion_replaced": "Another version became the champion while this one was judged; retrain again.",
     "nothing_new": "Nothing new: version {version} has learned from the same trials and runs.",
 }
-"""Why a learned prior is promoted, or is not."""
+"""Why a learned prior is promoted, or is not: sentences."""
 
 _CLAUSES = {**_CAPS, **_NOT_ENOUGH, **_GUARDRAILS}
 

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from typing_extensions import Self
 
 from sizewright.models.axes import check_columns
-from sizewright.models.table import Table, as_columns, known
+from sizewright.models.table import Table, as_columns, filled
 
 Floats = NDArray[np.float64]
 
@@ -65,10 +65,10 @@ class Traffic(NamedTuple):
         check_columns(columns)
         gbps, workers = columns["network_gbps"], columns["workers"]
         linked = (gbps < self.measured_gbps) & ((columns["ps"] > 0) | (workers > 1))
-        batch = known(columns["batch_size"], self.batch_size)
+        batch = filled(columns["batch_size"], self.batch_size)
         step_bytes = self.batch_bytes * (batch / self.batch_size) ** self.exponent
         per_ps = workers / np.where(columns["ps"] > 0, columns["ps"], np.inf)
-        busiest = np.maximum(np.maximum(2.0, known(columns["workers_per_host"], 1.0)), per_ps)
+        busiest = np.maximum(np.maximum(2.0, filled(columns["workers_per_host"], 1.0)), per_ps)
         log_limit = np.log(_REACHABLE_SHARE * gbps * _BYTES_PER_GBIT / (step_bytes / 2 * busiest) * workers * batch)
         return np.where(linked, log_limit, np.inf)
 

@@ -22,7 +22,7 @@ from typing_extensions import Self
 from sizewright.errors import NotEnoughDataError
 from sizewright.models._base import BaseThroughputModel, Explanation, Kind, check_interval
 from sizewright.models.axes import count_distinct, prepare_training_data
-from sizewright.models.table import Columns, Table, as_columns, known
+from sizewright.models.table import Columns, Table, as_columns, filled
 
 Floats = NDArray[np.float64]
 
@@ -117,7 +117,7 @@ class PhasesModel(BaseThroughputModel):
     def _log_rates(self, columns: Columns, smooth: float) -> Floats:
         own, exchange, server = map(np.matmul, _terms(columns), self.phases_)
         workers, ps = columns["workers"], np.maximum(columns["ps"], 1)
-        limit = np.maximum(workers * server / (ps * known(columns["ps_cpu"], 1.0)), 1e-12)
+        limit = np.maximum(workers * server / (ps * filled(columns["ps_cpu"], 1.0)), 1e-12)
         cycle = np.logaddexp(smooth * np.log(own + exchange), smooth * np.log(limit)) / smooth
         log_rates: Floats = np.log(workers * columns["batch_size"]) - cycle
         return log_rates
@@ -136,7 +136,7 @@ def _measured_seconds(columns: Columns, rates: Floats) -> Phases:
 def _terms(columns: Columns) -> Phases:
     """Return the terms (n, k) of each part's equation."""
     one, ps = np.ones_like(columns["workers"]), np.maximum(columns["ps"], 1)
-    batch, cores = columns["batch_size"], known(columns["worker_cpu"], 1.0)
+    batch, cores = columns["batch_size"], filled(columns["worker_cpu"], 1.0)
     return Phases(
         np.column_stack([one, batch, batch / cores]),
         np.column_stack([one, batch, batch / ps, ps]),

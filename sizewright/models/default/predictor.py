@@ -51,8 +51,8 @@ _DETERMINED = 0.7
 # Error of the curve outside the measured ranges: standard deviation per e-fold of an axis.
 _EXTRAPOLATION_SD = 0.25
 # Predictions for many rows use fewer draws.
-_MAX_CURVES = 4_000_000  # draws times rows
-_MAX_CURVE_CELLS = 1_000_000
+_MAX_CELLS_OF_MOMENTS = 4_000_000  # draws times rows
+_MAX_CELLS_OF_CURVES = 1_000_000
 _MIN_DRAWS = 16
 _BLOCK_ROWS = 4096
 
@@ -170,7 +170,7 @@ class ThroughputModel(BaseThroughputModel):
         """
         self._check_fitted()
         axes = self.imputer_.axes(X)
-        step = len(axes.workers) * len(self.draws_) // _MAX_CURVE_CELLS
+        step = len(axes.workers) * len(self.draws_) // _MAX_CELLS_OF_CURVES
         step = min(max(1, step), len(self.draws_) // _MIN_DRAWS)
         thinning = slice(None, None, max(step, math.ceil(len(self.draws_) / count)))
         draws = self.draws_[thinning]
@@ -205,7 +205,7 @@ class ThroughputModel(BaseThroughputModel):
         self._check_fitted()
         axes = self.imputer_.axes(X)
         count = len(axes.workers)
-        max_draws = max(_MIN_DRAWS, _MAX_CURVES // max(count, 1))
+        max_draws = max(_MIN_DRAWS, _MAX_CELLS_OF_MOMENTS // max(count, 1))
         thinning = slice(None, None, max(1, len(self.draws_) // max_draws))
         draws, residuals = self.draws_[thinning], self.residuals_[thinning]
         scales = self._scales(draws)
@@ -224,7 +224,7 @@ class ThroughputModel(BaseThroughputModel):
 
     def _outside(self, X: Table, axes: Axes) -> Floats:
         """Return the e-folds (n,) by which the rows of X, whose axes these are, lie outside trials and prior."""
-        outside = _e_folds_outside(axes, self._axes)
+        outside = _weighted_distance_outside(axes, self._axes)
         return np.minimum(outside, self.prior_curve.extrapolation(X)) if self.prior_curve else outside
 
     def _blended_log_rates(self, draws: Floats, axes: Axes, others: _OtherPredictions) -> Floats:
@@ -285,7 +285,7 @@ def _fit_phases(X: Table, y: ArrayLike | None) -> PhasesModel | None:
         return None
 
 
-def _e_folds_outside(axes: Axes, measured: Axes) -> Floats:
+def _weighted_distance_outside(axes: Axes, measured: Axes) -> Floats:
     """Return how far allocations (n,) lie outside the measured ranges, in e-folds summed over all axes.
 
     Table size counts with its weight in the residual's space, since rows that are never met slow nothing down.

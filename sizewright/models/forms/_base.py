@@ -13,7 +13,7 @@ from sizewright.errors import InputError, NotEnoughDataError
 from sizewright.models._base import BaseThroughputModel, Explanation, Kind, check_interval
 from sizewright.models.axes import MIN_ALLOCATIONS, count_distinct, prepare_training_data
 from sizewright.models.forms.linear_time import TimeFit, fit_time, predict_time, relative_half_width
-from sizewright.models.table import Table, known
+from sizewright.models.table import Table, filled
 from sizewright.spec.units import format_count
 
 # Lower bound of a step, as a share of the shortest measured step for the same computation; it applies where all kept
@@ -61,7 +61,7 @@ class TimeModel(BaseThroughputModel):
                 MIN_ALLOCATIONS - distinct,
             )
         columns = {name: column[takes] for name, column in columns.items()}
-        seconds = columns["workers"] * known(columns["batch_size"], 1.0) / trials.throughput[takes]
+        seconds = columns["workers"] * filled(columns["batch_size"], 1.0) / trials.throughput[takes]
         self.imputer_ = trials.imputer
         self.min_seconds_ = float((seconds / _compute(columns)).min())
         self.fit_: TimeFit = fit_time(self.terms(columns), seconds, tuple(self.equations), distinct, trials.relative_se)
@@ -79,7 +79,7 @@ class TimeModel(BaseThroughputModel):
                 f"The model {self.name} does not describe allocations with these replicas.",
                 "Give allocations with the replicas that it was fitted to, or another model.",
             )
-        samples = columns["workers"] * known(columns["batch_size"], 1.0)
+        samples = columns["workers"] * filled(columns["batch_size"], 1.0)
         terms = self.terms(columns)
         seconds = predict_time(self.fit_, terms)
         lower = _MIN_STEP_SHARE * self.min_seconds_ * _compute(columns)
@@ -115,4 +115,4 @@ class TimeModel(BaseThroughputModel):
 
 def _compute(columns: dict[str, NDArray[np.float64]]) -> NDArray[np.float64]:
     """Return samples of a worker's step per core (n,)."""
-    return np.asarray(known(columns["batch_size"], 1.0) / known(columns["worker_cpu"], 1.0))
+    return np.asarray(filled(columns["batch_size"], 1.0) / filled(columns["worker_cpu"], 1.0))

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sizewright.models.forms._base import TimeModel
-from sizewright.models.table import Table, as_columns, known
+from sizewright.models.table import Table, as_columns, filled
 
 
 class AllreduceModel(TimeModel):
@@ -31,6 +31,6 @@ class AllreduceModel(TimeModel):
     def terms(self, table: Table) -> NDArray[np.float64]:
         """Return the terms (n, 4); unknown cores count as 1."""
         columns = as_columns(table)
-        workers, cpu = columns["workers"], known(columns["worker_cpu"], 1.0)
-        batch = known(columns["batch_size"], 1.0)
+        workers, cpu = columns["workers"], filled(columns["worker_cpu"], 1.0)
+        batch = filled(columns["batch_size"], 1.0)
         return np.column_stack([np.ones_like(workers), batch / cpu, (workers - 1) / workers, workers - 1])

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sizewright.models.forms._base import TimeModel
-from sizewright.models.table import Table, as_columns, known
+from sizewright.models.table import Table, as_columns, filled
 from sizewright.spec.units import MIB
 
 EQUATIONS = {
@@ -32,8 +32,8 @@ def dlrover_terms(table: Table) -> NDArray[np.float64]:
     """Return the terms (n, 6) of a table; unknown cores count as 1, unknown tables as 0 bytes."""
     columns = as_columns(table)
     workers, ps = columns["workers"], columns["ps"]
-    worker_cpu, ps_cpu = known(columns["worker_cpu"], 1.0), known(columns["ps_cpu"], 1.0)
-    batch, size = known(columns["batch_size"], 1.0), known(columns["embedding_bytes"], 0.0)
+    worker_cpu, ps_cpu = filled(columns["worker_cpu"], 1.0), filled(columns["ps_cpu"], 1.0)
+    batch, size = filled(columns["batch_size"], 1.0), filled(columns["embedding_bytes"], 0.0)
     return np.column_stack(
         [
             np.ones_like(workers),

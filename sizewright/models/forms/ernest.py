@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sizewright.models.forms._base import TimeModel
-from sizewright.models.table import Table, as_columns, known
+from sizewright.models.table import Table, as_columns, filled
 
 
 class ErnestModel(TimeModel):
@@ -23,7 +23,7 @@ class ErnestModel(TimeModel):
     def terms(self, table: Table) -> NDArray[np.float64]:
         """Return the terms (n, 4), times the samples of a step of all workers; unknown cores count as 1."""
         columns = as_columns(table)
-        machines = columns["workers"] * known(columns["worker_cpu"], 1.0)
-        samples = columns["workers"] * known(columns["batch_size"], 1.0)
+        machines = columns["workers"] * filled(columns["worker_cpu"], 1.0)
+        samples = columns["workers"] * filled(columns["batch_size"], 1.0)
         terms = np.column_stack([np.ones_like(machines), 1 / machines, np.log1p(machines), machines])
         return terms * samples[:, None]

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sizewright.models.forms._base import TimeModel
-from sizewright.models.table import Table, as_columns, known
+from sizewright.models.table import Table, as_columns, filled
 
 
 class OptimusModel(TimeModel):
@@ -32,5 +32,5 @@ class OptimusModel(TimeModel):
         """Return the terms (n, 5); unknown cores and batch sizes count as 1."""
         columns = as_columns(table)
         workers, ps = columns["workers"], np.maximum(columns["ps"], 1)
-        compute = known(columns["batch_size"], 1.0) / known(columns["worker_cpu"], 1.0)
+        compute = filled(columns["batch_size"], 1.0) / filled(columns["worker_cpu"], 1.0)
         return np.column_stack([np.ones_like(workers), compute, workers / ps, workers, ps])

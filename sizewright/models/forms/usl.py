@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sizewright.models.forms._base import TimeModel
-from sizewright.models.table import Table, as_columns, known
+from sizewright.models.table import Table, as_columns, filled
 
 
 class UslModel(TimeModel):
@@ -24,6 +24,6 @@ class UslModel(TimeModel):
     def terms(self, table: Table) -> NDArray[np.float64]:
         """Return the terms (n, 3), times the samples of a step of all workers; unknown cores count as 1."""
         columns = as_columns(table)
-        cores = columns["workers"] * known(columns["worker_cpu"], 1.0)
-        samples = columns["workers"] * known(columns["batch_size"], 1.0)
+        cores = columns["workers"] * filled(columns["worker_cpu"], 1.0)
+        samples = columns["workers"] * filled(columns["batch_size"], 1.0)
         return np.column_stack([1 / cores, np.ones_like(cores), cores]) * samples[:, None]

@@ -21,7 +21,7 @@ from typing_extensions import Self
 from sizewright.errors import NotEnoughDataError
 from sizewright.models._base import BaseThroughputModel, Explanation, Kind, check_interval
 from sizewright.models.default.predictor import AUXILIARY_COLUMNS
-from sizewright.models.table import ALLOCATION_AXES, AXES, Table, as_columns, known, successful
+from sizewright.models.table import ALLOCATION_AXES, AXES, Table, as_columns, filled, successful
 
 _MAX_SPREAD = 0.12  # trials at the ceiling differ by no more than this share
 _MIN_SE = 0.02
@@ -70,7 +70,7 @@ class CeilingModel(BaseThroughputModel):
         if not np.isfinite(self.ceiling_):
             return lower, upper
         factor = np.exp(ndtri(0.5 + coverage / 2) * self.ceiling_se_)
-        return np.minimum(lower, rates / factor), np.where(upper < rates, upper, np.minimum(upper, rates * factor))
+        return np.minimum(lower, rates / factor), np.minimum(upper, rates * factor)
 
     def curves(self, X: Table, count: int, rng: np.random.Generator) -> Floats:  # noqa: D102
         base = self.base_.curves(X, count, rng) if self.base_ else np.full((count, len(self.predict(X))), np.inf)
@@ -128,7 +128,7 @@ class CeilingModel(BaseThroughputModel):
             for count, cpu, role in (("workers", "worker_cpu", "worker"), ("ps", "ps_cpu", "ps")):
                 seconds = self.seconds_[role]
                 if seconds and (columns[count] > 0).all():
-                    limit = np.minimum(limit, columns[count] * known(columns[cpu], 1.0) / seconds)
+                    limit = np.minimum(limit, columns[count] * filled(columns[cpu], 1.0) / seconds)
         return limit
 
 
@@ -141,7 +141,7 @@ def _candidate_ceilings(rows: dict[str, Floats]) -> list[NDArray[np.bool_]]:
         top = order[:count]
         if rates[top].min() < (1 - _MAX_SPREAD) * rates[top].max():
             break
-        cores = rows["workers"][top] * known(rows["worker_cpu"][top], 1.0)
+        cores = rows["workers"][top] * filled(rows["worker_cpu"][top], 1.0)
         if cores.max() >= 1.5 * cores.min() and _idle(rows, top):
             at_ceiling = np.zeros(len(rates), bool)
             at_ceiling[top] = True
@@ -151,7 +151,7 @@ def _candidate_ceilings(rows: dict[str, Floats]) -> list[NDArray[np.bool_]]:
 
 def _idle(rows: dict[str, Floats], top: NDArray[np.int64]) -> bool:
     """Return whether workers and PS were idle at the largest of these; unknown use counts as idle."""
-    largest = top[np.argmax(rows["workers"][top] * known(rows["worker_cpu"][top], 1.0))]
+    largest = top[np.argmax(rows["workers"][top] * filled(rows["worker_cpu"][top], 1.0))]
     for role in ("worker", "ps"):
         used, cores = rows[f"{role}_cpu_used"][largest], rows[f"{role}_cpu"][largest]
         if np.isfinite(used) and np.isfinite(cores) and used > _MAX_IDLE_USE * cores:

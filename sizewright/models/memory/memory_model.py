@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sizewright.models.memory.peaks import line_over, log_errors, oom_probability
-from sizewright.models.table import Table, as_columns, known, successful
+from sizewright.models.table import Table, as_columns, filled, successful
 from sizewright.spec import Job, Role
 from sizewright.spec.units import MIB
 
@@ -132,8 +132,8 @@ class MemoryModel:
         succeeded = successful(trials)
         columns = {name: column[succeeded] for name, column in as_columns(trials, names).items()}
         workers, ps = columns["workers"], np.maximum(columns["ps"], 1)
-        batch = known(columns["batch_size"], job.training.batch_size)
-        scale = known(columns["table_scale"], 1.0)
+        batch = filled(columns["batch_size"], job.training.batch_size)
+        scale = filled(columns["table_scale"], 1.0)
         worker_peaks = columns["worker_memory_bytes"]
         ps_peaks = np.where(columns["ps"] >= 1, columns["ps_memory_bytes"], np.nan)
         counted = cls(job, 0.0, 0.0)
@@ -171,11 +171,11 @@ class MemoryModel:
         return True
 
     def ps_bytes(
-        self, ps: Floats, workers: Floats, scale: Floats | float = 1.0, batch_size: Floats | None = None
+        self, ps: Floats, workers: Floats, table_scale: Floats | float = 1.0, batch_size: Floats | None = None
     ) -> Floats:
-        """Return the peak bytes of the fullest of `ps` PS (n,), with the share `scale` of the job's rows."""
+        """Return the peak bytes of the fullest of `ps` PS (n,), with the share `table_scale` of the job's rows."""
         total_rows = float(sum(self.job.model.tables.sizes()))
-        rows = largest_partition(total_rows, ps) * scale
+        rows = largest_partition(total_rows, ps) * table_scale
         optimizer, width = self.job.model.optimizer.name, self.job.model.row_width
         dense = dense_floats(self.job) * 4 * (1 + state_floats(optimizer, 1)) / ps  # each weight is a row of its own
         batch = self.job.training.batch_size if batch_size is None else batch_size

@@ -13,7 +13,7 @@ from sizewright.models.matern import matern
 from sizewright.models.prior import mechanistic
 from sizewright.models.prior.job_effects import JobEffect
 from sizewright.models.prior.rows import configurations_of
-from sizewright.models.table import ALLOCATION_AXES, AXES, Table, as_columns, known
+from sizewright.models.table import ALLOCATION_AXES, AXES, Table, as_columns, filled
 from sizewright.spec import Job
 
 Floats = NDArray[np.float64]
@@ -68,7 +68,7 @@ class JobCurve:
     def extrapolation(self, table: Table) -> Floats:
         """Return how far allocations lie outside the measured ranges (n,), in e-folds summed over all axes."""
         columns = as_columns(table, tuple(self.ranges))
-        columns["batch_size"] = known(columns["batch_size"], self.job.training.batch_size)
+        columns["batch_size"] = filled(columns["batch_size"], self.job.training.batch_size)
         return e_folds_outside(columns, self.ranges)
 
     def _configs(self, table: Table) -> mechanistic.Configurations:
@@ -92,4 +92,4 @@ class WarmCurve(JobCurve):
 def log_allocations(table: Table) -> Floats:
     """Return the logarithms of replicas and their cores (n, 4); unknown cores count as 1."""
     columns = as_columns(table, ALLOCATION_AXES[:4])
-    return np.column_stack([np.log(np.maximum(known(column, 1.0), 1e-3)) for column in columns.values()])
+    return np.column_stack([np.log(np.maximum(filled(column, 1.0), 1e-3)) for column in columns.values()])

@@ -14,7 +14,7 @@ from sizewright.errors import NotEnoughDataError
 from sizewright.models.prior.job_effects import FAMILIES
 from sizewright.models.prior.mechanistic import START, Configurations, Observations, Seconds, fit
 from sizewright.models.prior.work import Work, scale_of, work_of
-from sizewright.models.table import Columns, as_columns, known
+from sizewright.models.table import Columns, as_columns, filled
 from sizewright.spec import Job
 from sizewright.spec.units import format_count
 
@@ -149,15 +149,15 @@ def ps_use_is_plausible(trial: Trial) -> bool:
 
 def configurations_of(job: Job, columns: Columns) -> Configurations:
     """Return allocations of one job; unknown batch size, tables and mode are those of the job."""
-    batch = known(columns["batch_size"], job.training.batch_size)
+    batch = filled(columns["batch_size"], job.training.batch_size)
     scale = columns["table_scale"]
     scale_by_bytes = scale_of(job, columns["embedding_bytes"])
     return Configurations(
         workers=columns["workers"],
         ps=np.maximum(columns["ps"], 1.0),
-        worker_cpu=known(columns["worker_cpu"], 1.0),
-        ps_cpu=known(columns["ps_cpu"], 1.0),
-        sync=known(columns["sync"], float(job.training.sync == "sync")),
+        worker_cpu=filled(columns["worker_cpu"], 1.0),
+        ps_cpu=filled(columns["ps_cpu"], 1.0),
+        sync=filled(columns["sync"], float(job.training.sync == "sync")),
         work=work_of(job, batch, np.where(np.isnan(scale), scale_by_bytes, scale)),
     )
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from sizewright.errors import InputError
 from sizewright.models.axes import COUNTS, SIZES, check_columns
-from sizewright.models.table import Columns, as_columns, known
+from sizewright.models.table import Columns, as_columns, filled
 from sizewright.spec import Prices
 from sizewright.spec.objective import REPLICA_HOUR, hourly_price
 
@@ -162,7 +162,7 @@ def log_coordinates(columns: Columns) -> Floats:
     logs = []
     for name, column in columns.items():
         minimum = 0.5 if name in ("ps", "worker_gpu") else 1e-9
-        logs.append(known(column, 0.0) if name == "sync" else np.log(np.maximum(known(column, 1.0), minimum)))
+        logs.append(filled(column, 0.0) if name == "sync" else np.log(np.maximum(filled(column, 1.0), minimum)))
     return np.column_stack(logs)
 
 
@@ -175,15 +175,15 @@ def table_price(frame: pd.DataFrame, prices: Prices | Mapping[str, float] | None
     checked = prices if isinstance(prices, Prices) else _check_prices(prices or {})
     columns = as_columns(frame, (*COUNTS, *SIZES, *_MEMORY))
     workers, ps = columns["workers"], columns["ps"]
-    gpus = known(columns["worker_gpu"], 0.0)
+    gpus = filled(columns["worker_gpu"], 0.0)
     counts_only = all(np.isnan(columns[name]).all() for name in ("worker_cpu", "ps_cpu")) and not gpus.any()
     if counts_only and prices is None:
         checked = checked.model_copy(update={"core_hour": REPLICA_HOUR})
-    worker_cores = np.where((gpus > 0) & np.isnan(columns["worker_cpu"]), 0.0, known(columns["worker_cpu"], 1.0))
-    worker_bytes, ps_bytes = (known(columns[name], 0.0) for name in _MEMORY)
+    worker_cores = np.where((gpus > 0) & np.isnan(columns["worker_cpu"]), 0.0, filled(columns["worker_cpu"], 1.0))
+    worker_bytes, ps_bytes = (filled(columns[name], 0.0) for name in _MEMORY)
     return hourly_price(
         checked,
-        cores=workers * worker_cores + ps * known(columns["ps_cpu"], 1.0),
+        cores=workers * worker_cores + ps * filled(columns["ps_cpu"], 1.0),
         memory_bytes=workers * worker_bytes + ps * ps_bytes,
         gpus=workers * gpus,
     )

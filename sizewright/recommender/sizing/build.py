@@ -241,7 +241,7 @@ def _evidence(selection: Selection) -> Evidence:
     prior = selection.prior
     return _trial_evidence(selection.trials, explanation.distinct_allocations, explanation.model).model_copy(
         update={
-            "extrapolated": bool(beyond_supported(selection.evaluation.candidates, selection.chosen)),
+            "extrapolated": bool(beyond_supported(selection.evaluation.cap_input, selection.chosen)),
             "parameters": explanation.parameters,
             "pinned": explanation.pinned,
             "prior": prior.curve.source if prior.curve else "",

@@ -207,15 +207,15 @@ CAPS: tuple[tuple[str, Cap], ...] = (
 )
 
 
-def apply_caps(candidates: CapInput, caps: Sequence[tuple[str, Cap]] = CAPS) -> tuple[Mask, list[Ruling]]:
+def apply_caps(cap_input: CapInput, caps: Sequence[tuple[str, Cap]] = CAPS) -> tuple[Mask, list[Ruling]]:
     """Apply the caps in order; return the allowed allocations (n,) and a ruling for each cap that was applied.
 
     Stops at the cap that excludes the last allocation.
     """
-    allowed = np.ones(len(candidates.grid), bool)
+    allowed = np.ones(len(cap_input.grid), bool)
     rulings = []
     for name, cap in caps:
-        result = cap(candidates, allowed)
+        result = cap(cap_input, allowed)
         rulings.append(Ruling(name, int((allowed & ~result.allowed).sum()), result))
         allowed = allowed & result.allowed
         if not allowed.any():

@@ -30,10 +30,10 @@ class GridEvaluation(NamedTuple):
 
     memory: MemoryForecast
     scored: Scored
-    candidates: CapInput
+    cap_input: CapInput
     allowed: NDArray[np.bool_]
     rulings: list[Ruling]
-    peaks: int
+    runs_with_peaks: int
     """Number of runs of the job whose memory peaks the forecast uses."""
     prices_replicas: bool
     """Whether each replica has the same price (`Scorer.prices_replicas`)."""
@@ -67,7 +67,7 @@ def evaluate_grid(
     scorer = Scorer(job, model, memory, embedding_bytes, unknown_cores=unknown_cores, cluster=cluster)
 
     def evaluate(scored: Scored) -> GridEvaluation:
-        candidates = CapInput(
+        cap_input = CapInput(
             job=job,
             cluster=cluster,
             grid=scored.grid,
@@ -79,7 +79,7 @@ def evaluate_grid(
             extrapolate=extrapolate,
         )
         prices_replicas = scorer.prices_replicas(scored.grid)
-        return GridEvaluation(memory, scored, candidates, *apply_caps(candidates), len(peaks), prices_replicas)
+        return GridEvaluation(memory, scored, cap_input, *apply_caps(cap_input), len(peaks), prices_replicas)
 
     evaluation = evaluate(scorer.score(scorer.grid(trials, supported_ranges)))
     for _ in range(_MAX_REFINEMENTS):

@@ -52,7 +52,7 @@ def reasons(selection: Selection) -> Iterator[Reason]:
         yield Reason.of("target_without_caps", allocation=scored.grid.allocation(uncapped).describe())
     yield from _ceiling_reason(job, selection.model, selection.trials)
     yield from _one_more_worker(scored, chosen)
-    yield from beyond_supported(selection.evaluation.candidates, chosen)
+    yield from beyond_supported(selection.evaluation.cap_input, chosen)
     yield _memory_reason(selection)
     if selection.evaluation.prices_replicas:
         yield Reason.of("price_per_replica", price=REPLICA_HOUR)
@@ -129,7 +129,7 @@ def _memory_decided_by(selection: Selection, role: Role, requested: float, peak:
 
 def assumptions(selection: Selection) -> Iterator[str]:
     """Yield what the recommendation assumes without evidence."""
-    job, trials, cluster = selection.job, selection.trials, selection.evaluation.candidates.cluster
+    job, trials, cluster = selection.job, selection.trials, selection.evaluation.cap_input.cluster
     throughput = float(selection.scored.throughput[selection.chosen])
     if job.training.sync == "async" and job.bounds.tested_workers is None and job.bounds.worker.replicas[1] > 1:
         yield (
@@ -191,7 +191,7 @@ def _trial_assumptions(job: Job, trials: Sequence[Trial]) -> Iterator[str]:
 
 def _memory_assumptions(selection: Selection, throughput: float) -> Iterator[str]:
     job, trials = selection.job, selection.trials
-    own_runs, similar = selection.evaluation.peaks, selection.prior.warm_start.memory
+    own_runs, similar = selection.evaluation.runs_with_peaks, selection.prior.warm_start.memory
     roles: list[Role] = ["worker", "ps"] if job.has_ps else ["worker"]
     unmeasured = [r for r in roles if all(getattr(trial, f"{r}_memory_bytes") is None for trial in trials)]
     of_roles = " and ".join({"worker": "workers", "ps": "PS"}[role] for role in unmeasured)

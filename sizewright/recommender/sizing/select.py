@@ -35,8 +35,15 @@ _MAX_REPEAT_RATIO = 1.5
 
 def recommend(request: SizingRequest) -> Recommendation:
     """Return what the job should ask for; this may be "not enough data" or "infeasible", with numbered remedies."""
+    return recommend_with_model(request)[0]
+
+
+def recommend_with_model(request: SizingRequest) -> tuple[Recommendation, BaseThroughputModel | None]:
+    """Return the recommendation and the fitted model; there is no model if there is no target."""
     selection = select(request)
-    return selection if isinstance(selection, Recommendation) else build_recommendation(selection)
+    if isinstance(selection, Recommendation):
+        return selection, None
+    return build_recommendation(selection), selection.model
 
 
 def select(request: SizingRequest) -> Selection | Recommendation:
@@ -128,16 +135,16 @@ def _choose(
     chosen = scored.best(allowed_rows)
     ratio = float(scored.upper[chosen] / scored.lower[chosen])
     if ratio > MAX_INTERVAL_RATIO:
-        too_wide, remedy = _too_wide(ratio, recorded, evaluation.candidates, chosen)
+        too_wide, remedy = _too_wide(ratio, recorded, evaluation.cap_input, chosen)
         return not_enough_data(request, recorded, model, evidence, too_wide, remedy)
     front = allowed_rows[pareto_front(scored.throughput[allowed_rows], scored.cost[allowed_rows])]
     return Selection(request.job, recorded, model, evaluation, chosen, front, evidence)
 
 
-def _too_wide(ratio: float, trials: Sequence[Trial], candidates: CapInput, chosen: int) -> tuple[Reason, str]:
+def _too_wide(ratio: float, trials: Sequence[Trial], cap_input: CapInput, chosen: int) -> tuple[Reason, str]:
     """Return why an interval is too wide to decide by, and a remedy; name the trials that contradict each other."""
-    target = candidates.grid.allocation(chosen).describe()
-    extrapolated = bool(beyond_supported(candidates, chosen))
+    target = cap_input.grid.allocation(chosen).describe()
+    extrapolated = bool(beyond_supported(cap_input, chosen))
     reason = Reason.of("interval_too_wide", ratio=ratio, extrapolated=extrapolated)
     conflicts = list(_contradictions(trials))
     if not conflicts:
