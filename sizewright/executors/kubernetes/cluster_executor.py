@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar, NamedTuple, TypeVar
 
 from sizewright.errors import EngineError, ForbiddenError, InputError, SizewrightError
 from sizewright.executors.difference import difference
@@ -19,7 +19,7 @@ from sizewright.executors.kubernetes.container_spec import YamlMap
 from sizewright.executors.kubernetes.live_object import LiveObject, PlannedObject, seconds_of
 from sizewright.executors.kubernetes.manifest_executor import ManifestExecutor
 from sizewright.executors.kubernetes.object_copy import ObjectCopy
-from sizewright.executors.kubernetes.pods import PodLabels, Pods
+from sizewright.executors.kubernetes.pods import Pods
 from sizewright.executors.plan_annotations import APPLIED_AT, BASE_MARK, plan_annotations, read_plan
 from sizewright.executors.plan_checks import check_adjusts, check_capable, check_launches
 from sizewright.executors.time_to_first_step import TimeToFirstStep
@@ -40,6 +40,14 @@ class StillExistsError(EngineError):
     """Something that is being deleted still exists after the time in which it should be gone."""
 
 
+class _Change(NamedTuple):
+    """The change of a running job: its object, the document to apply, and whether the job runs on meanwhile."""
+
+    job_object: dict[str, Any]
+    document: dict[str, Any]
+    in_place: bool
+
+
 class ClusterExecutor(ManifestExecutor):
     """Launch, change, observe and stop jobs on a Kubernetes cluster.
 
@@ -50,7 +58,6 @@ class ClusterExecutor(ManifestExecutor):
     """
 
     capabilities = Capabilities(launch=True, adjust=True, observe=True, stop=True, render=True)
-    labels: ClassVar[PodLabels]
     scales: ClassVar[frozenset[Role]] = frozenset()
     """The roles whose number of replicas the operator changes while the job runs."""
     resizes: ClassVar[bool] = False
@@ -108,20 +115,16 @@ class ClusterExecutor(ManifestExecutor):
         Raises InputError if the plan was made for another job or for other sizes, or during the cool-down.
         """
         check_capable(self, plan)
-        job_object = self._existing_object(handle)
-        live_object = LiveObject(self.sized_object(job_object), self, job_object)
         planned_object = PlannedObject(plan, self)
-        if not self._check_can_adjust(handle, job_object, live_object, planned_object):
+        change = self._change_of(handle, planned_object)
+        if change is None:
             return
-        in_place = live_object.changes_in_place(planned_object, self.scales, self.resizes)
-        job_document = planned_object.document
-        document = self._to_apply(self.change_object(plan, job_document) if in_place else job_document, plan)
         since_s = self._clock()
         samples = self._samples_trained(handle)
-        if in_place:
-            self.api.apply(document)
+        if change.in_place:
+            self.api.apply(change.document)
         else:
-            self._restart(handle, job_object, document)
+            self._restart(handle, change.job_object, change.document)
         self._time_first_step(handle, planned_object, since_s, samples)
 
     def observe(self, handle: Handle) -> Metrics:
@@ -193,16 +196,28 @@ class ClusterExecutor(ManifestExecutor):
         handle = self._handle(document, plan)
         if plan.kind == "launch":
             return self._launch_difference(handle, planned_object, document)
-        job_object = self._existing_object(handle)
+        change = self._change_of(handle, planned_object)
+        if change is None:
+            return ""
+        if not change.in_place:
+            self._pod_objects(handle, change.job_object)  # raises if pods may not be listed, which a restart needs
+            return difference(change.job_object, self._dry_run(change.document)) + "The job is deleted and restarted.\n"
+        before = change.job_object if change.document["kind"] == self.kind else None
+        return difference(before, self.api.apply(change.document, dry_run=True))
+
+    def _change_of(self, handle: Handle, planned_object: PlannedObject) -> _Change | None:
+        """Return how a plan changes a running job; None if it changes nothing. Raises InputError if it cannot now."""
+        plan, job_object = planned_object.plan, self._existing_object(handle)
         live_object = LiveObject(self.sized_object(job_object), self, job_object)
         if not self._check_can_adjust(handle, job_object, live_object, planned_object):
-            return ""
-        if not live_object.changes_in_place(planned_object, self.scales, self.resizes):
-            self._pod_objects(handle, job_object)  # raises if pods may not be listed, which a restart needs
-            return difference(job_object, self._dry_run(document)) + "The job is deleted and restarted.\n"
-        change = self._to_apply(self.change_object(plan, planned_object.document), plan)
-        before = job_object if change["kind"] == self.kind else None
-        return difference(before, self.api.apply(change, dry_run=True))
+            return None
+        document, in_place = (
+            planned_object.document,
+            live_object.changes_in_place(planned_object, self.scales, self.resizes),
+        )
+        if in_place:
+            document = self.change_object(plan, document)
+        return _Change(job_object, self._to_apply(document, plan), in_place)
 
     def _launch_difference(self, handle: Handle, planned_object: PlannedObject, document: dict[str, Any]) -> str:
         job_object = self._get(handle)
@@ -477,7 +492,10 @@ def _is_being_deleted(job_object: Mapping[str, Any]) -> bool:
 
 
 def _as_applied(job_object: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the object without what the server and the operator added, so that it can be applied again."""
+    """Return the object without its status and the server's metadata, so that it can be applied again.
+
+    Values that the server or a webhook filled in stay in its spec.
+    """
     metadata = job_object["metadata"]
     kept = {key: metadata[key] for key in ("name", "namespace", "labels", "annotations") if key in metadata}
     return {key: job_object[key] for key in ("apiVersion", "kind", "spec")} | {"metadata": kept}

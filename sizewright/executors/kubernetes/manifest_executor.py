@@ -184,10 +184,6 @@ class ManifestExecutor(RenderOnlyExecutor):
         target = Allocation(**sizes, batch_size=job.training.batch_size)
         return Plan(id=plan_id, kind="launch", job=job, target=target, reason="Its manifest has these sizes.")
 
-    def asks_for(self, plan: Plan) -> dict[Role, tuple[Group, ...]]:
-        """Return all sizes that the plan's manifest asks for, including roles and GPUs that only a base has."""
-        return self.sizes_of(self.document(plan))
-
     def document(self, plan: Plan) -> YamlMap:
         """Return the object of the plan's job, whatever kind of plan it is."""
         return self._select(self._build_complete(plan), plan)

@@ -58,7 +58,7 @@ def test_public_manifest_changes_only_its_sizes(case: str, name: str, worker: st
     before, after = yaml.safe_load(base.read_text()), yaml.safe_load(executor.render(plan))
     entries = executor.entries(after)
     assert [entries[role]["replicas"] for role in (worker, ps)] == [6, 2]
-    requested = executor.asks_for(plan)
+    requested = executor.sizes_of(executor.document(plan))
     assert (requested["worker"][0].cpu, requested["worker"][0].memory_bytes) == (1.5, 512 * MIB)
     assert (requested["ps"][0].cpu, requested["ps"][0].memory_bytes) == (0.5, 384 * MIB)
     assert _without_sizes(after, executor, (worker, ps)) == _without_sizes(before, executor, (worker, ps))
@@ -289,7 +289,10 @@ def test_unknown_memory_is_not_requested(name: str, tmp_path: Path) -> None:
     plan = PLAN.model_copy(update={"target": Allocation.of(2, 1, 1, 1, 512)})
     executor = executor_of(name, written(tmp_path, get_executor(name).render(PLAN)))
     assert [group.memory_bytes for _, group in plan.target.groups] == [0, 0]
-    assert [groups[0].memory_bytes for groups in executor.asks_for(plan).values()] == [512 * MIB, 384 * MIB]
+    assert [groups[0].memory_bytes for groups in executor.sizes_of(executor.document(plan)).values()] == [
+        512 * MIB,
+        384 * MIB,
+    ]
     assert sum("plan has no memory" in remark for remark in executor.remarks(plan)) == 2
     text = get_executor(name).render(plan)
     for entry in executor.entries(yaml.safe_load(text)).values():
@@ -314,7 +317,7 @@ def test_gpus_are_requested_and_read_back(name: str, kind: str, resource: str, t
     assert [resources[part][resource] for part in ("requests", "limits")] == [2, 2]
     assert executor.parse(text) == plan
     base = executor_of(name, written(tmp_path, get_executor(name).render(PLAN)))
-    assert base.asks_for(plan)["worker"][0].gpu == Gpu(count=2)
+    assert base.sizes_of(base.document(plan))["worker"][0].gpu == Gpu(count=2)
 
 
 def test_unknown_role_is_refused(tmp_path: Path) -> None:
@@ -459,7 +462,7 @@ def _keep(name: str, base: Path, cases: int) -> None:
         gone = _without_gpus if gpu else _same
         assert gone(_without_sizes(after, executor, names)) == gone(_without_sizes(document, executor, names))
         for role in ("worker", "ps"):
-            read, group = executor.asks_for(plan)[role][0], getattr(target, role)[0]
+            read, group = executor.sizes_of(executor.document(plan))[role][0], getattr(target, role)[0]
             assert (read.replicas, read.cpu) == (group.replicas, group.cpu)
             assert not memory or read.memory_bytes == memory
             assert not group.gpu or read.gpu == group.gpu

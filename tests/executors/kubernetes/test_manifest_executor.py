@@ -219,7 +219,7 @@ def test_sizes_shared_by_an_alias_are_separated(tmp_path: Path) -> None:
     other = target.ps[0].model_copy(update={"cpu": target.worker[0].cpu * 2})
     launch = plan().model_copy(update={"target": target.model_copy(update={"ps": (other,)})})
     sized = KubeflowExecutor(base=base)
-    assert sized.asks_for(launch) == {"worker": target.worker, "ps": (other,)}
+    assert sized.sizes_of(sized.document(launch)) == {"worker": target.worker, "ps": (other,)}
     text = sized.render(launch)
     assert KubeflowExecutor(base=base).render(launch) == text
 
