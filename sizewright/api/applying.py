@@ -15,6 +15,7 @@ from sizewright.api._records import PlanLike, RailsLike, as_record
 from sizewright.errors import InputError, JobError, SizewrightError
 from sizewright.executors import get_executor
 from sizewright.executors.difference import text_difference
+from sizewright.executors.hooks import AdoptsManifests, ParsesManifests, RemarksOnManifests
 from sizewright.executors.registry import unsupported
 from sizewright.runtime.audit_log import AuditLog, Entry
 from sizewright.runtime.guardrail_executor import GuardrailExecutor
@@ -98,8 +99,9 @@ def manifest(
 
 def remarks_on(executor: Executor, plan: Plan) -> list[str]:
     """Return the executor's remarks on what a person has to check in the manifest of a plan."""
-    remarks = getattr(executor, "remarks", None)
-    return list(remarks(plan)) if remarks and plan.kind != "keep" else []
+    if plan.kind == "keep" or not isinstance(executor, RemarksOnManifests):
+        return []
+    return list(executor.remarks(plan))
 
 
 def _plan_or_path(plan: PlanLike) -> Plan | Path:
@@ -182,10 +184,9 @@ def _load_plan(plan: Plan | Path, executor: Executor) -> Plan:
         data = None
     if isinstance(data, dict) and "target" not in data and _JOB_KEYS & data.keys():
         raise JobError(f"{plan} is a job file, not a plan.", f"Make one: sizewright recommend {plan} --out plan.yaml.")
-    parse, adopt = (getattr(executor, name, None) for name in ("parse", "adopt"))
-    if parse and not (isinstance(data, dict) and "target" in data):
+    if isinstance(executor, ParsesManifests) and not (isinstance(data, dict) and "target" in data):
         try:
-            return adopt(plan) if adopt else parse(text)  # type: ignore[no-any-return]
+            return executor.adopt(plan) if isinstance(executor, AdoptsManifests) else executor.parse(text)
         except InputError as error:
             raise JobError(f"{plan} is not a plan. Read as a manifest: {error.message}", error.remedy) from None
     return Plan.load(plan)

@@ -11,6 +11,7 @@ from typing import Any
 from sizewright.datasets.trials.trial import now
 from sizewright.errors import InputError, SizewrightError, StoreError
 from sizewright.executors.change_costs import ChangeCosts, kind_of
+from sizewright.executors.hooks import AdaptsPlans, KnowsUnsizedRoles
 from sizewright.runtime.audit_log import AuditLog, Entry
 from sizewright.runtime.guardrails import GuardrailError, check_rails, check_sized
 from sizewright.spec import Executor, Handle, Plan, Rails, RestoresReplicas
@@ -106,12 +107,11 @@ class GuardrailExecutor:
 
     def check(self, plan: Plan, *, record: bool = True) -> None:
         """Raise InputError for a plan that violates the guard rails as the executor would apply it; `record` that."""
-        as_rendered = getattr(self._executor, "as_rendered", None)
-        unsized = getattr(self._executor, "unsized", None)
+        executor = self._executor
         try:
-            if unsized and self._rails != Rails() and plan.kind != "keep":
-                check_sized(plan, unsized(plan), self._rails)
-            check_rails(as_rendered(plan) if as_rendered else plan, self._rails)
+            if isinstance(executor, KnowsUnsizedRoles) and self._rails != Rails() and plan.kind != "keep":
+                check_sized(plan, executor.unsized(plan), self._rails)
+            check_rails(executor.as_rendered(plan) if isinstance(executor, AdaptsPlans) else plan, self._rails)
         except SizewrightError as error:
             violations = error.violations if isinstance(error, GuardrailError) else ()
             if record:
