@@ -190,6 +190,7 @@ class KubeApi:
                 self._is_silent = False
                 return answer
             except ApiException as error:
+                self._is_silent = False
                 if error.status == 404:
                     return None
                 if is_last or not _may_retry(error):

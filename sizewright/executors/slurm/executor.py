@@ -241,7 +241,7 @@ class SlurmExecutor(SlurmRenderer):
         """Return the record of a job. Raises InputError if it was stopped."""
         record = self._submitter.recovered(self._load(handle))
         if record.outcome or not record.starts:
-            raise InputError(f"Job {handle.id} was stopped.", "Launch it again.")
+            raise InputError(f"Job {handle.id} was stopped.", "Launch it with a new plan.")
         return record
 
     def _adjustable(self, handle: Handle) -> SlurmRecord:
@@ -251,7 +251,7 @@ class SlurmExecutor(SlurmRenderer):
         """
         record = self._known(handle)
         if not record.submitting and not self._unfinished(record):
-            raise InputError(f"Job {handle.id} has ended: there is nothing to change.", "Launch it again.")
+            raise InputError(f"Job {handle.id} has ended: there is nothing to change.", "Launch it with a new plan.")
         return record
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -412,9 +413,10 @@ def test_missing_cluster_is_reported(monkeypatch: pytest.MonkeyPatch, tmp_path: 
 
 
 def test_object_is_kept_in_a_file_when_restoring_it_fails(
-    server: StandIn, make: Make, monkeypatch: pytest.MonkeyPatch
+    server: StandIn, make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(cluster_executor, "_RESTORE_TIMEOUT_S", 0.0)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     executor = make()
     handle = executor.launch(LAUNCH)
     server.fail("PATCH", "tfjobs/ctr", 500, times=99, after=1)

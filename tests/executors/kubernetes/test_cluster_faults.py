@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import re
+import tempfile
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -109,8 +110,9 @@ def test_scale_plans_of_an_earlier_job_are_ignored(server: StandIn, tmp_path: Pa
 
 
 @pytest.fixture
-def launched(server: StandIn, tmp_path: Path) -> tuple[Executor, Handle]:
+def launched(server: StandIn, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Executor, Handle]:
     """Return an executor that does not wait before it repeats a request, and the handle of a RayJob."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     api = KubeApi(kubeconfig=server.kubeconfig(tmp_path), timeout_s=0.5, sleep=lambda _: None)
     executor = get_executor("kuberay", api=api)
     return executor, executor.launch(plan(1, sizes(2)))
@@ -209,6 +211,15 @@ def test_interrupt_stays_one_when_the_job_cannot_be_restored(
 
 def interrupt(*_: Any) -> None:
     raise KeyboardInterrupt
+
+
+def test_restart_is_refused_before_the_deletion_when_no_copy_can_be_kept(
+    server: StandIn, launched: tuple[Executor, Handle], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "missing"))
+    with pytest.raises(InputError, match="Cannot keep a copy of default/ctr while it is changed: FileNotFoundError"):
+        restart(*launched)
+    assert not any(each.startswith("DELETE") for each in server.asked)
 
 
 def test_restart_is_refused_before_the_deletion_when_pods_may_not_be_listed(
