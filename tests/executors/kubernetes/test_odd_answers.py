@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import random
+import tempfile
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -58,6 +59,7 @@ def test_answer_with_an_odd_value_is_used_or_refused(
 ) -> None:
     for timeout in ("_DELETE_TIMEOUT_S", "_RESTORE_TIMEOUT_S"):
         monkeypatch.setattr(cluster_executor, timeout, 1.0)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     rng = random.Random(seed)
     with stand_in() as server:
         executor = executor_of(server, tmp_path, name)
