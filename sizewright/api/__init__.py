@@ -33,6 +33,7 @@ from sizewright.api.running import (
 from sizewright.api.sizing import (
     memory,
     plan,
+    predict,
     profile,
     recommend,
     size,
@@ -81,6 +82,7 @@ __all__ = [
     "open_registry",
     "open_store",
     "plan",
+    "predict",
     "profile",
     "recommend",
     "remarks_on",

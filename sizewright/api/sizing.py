@@ -34,13 +34,14 @@ from sizewright.models.factory import make_predictor
 from sizewright.models.memory.memory_model import MemoryModel, table_bytes
 from sizewright.models.memory.report import report
 from sizewright.recommender.sizing.build import with_reason
+from sizewright.recommender.sizing.predict import predict as predict_allocation
 from sizewright.recommender.sizing.remedy_commands import DEFAULT_COMMANDS, RemedyCommands
 from sizewright.recommender.sizing.request import SizingRequest
 from sizewright.recommender.sizing.result import SizingResult
 from sizewright.recommender.sizing.run_peaks import run_peaks
 from sizewright.recommender.sizing.select import recommend_with_model
 from sizewright.runtime.plan_files import adjust_plan, launch_plan
-from sizewright.spec import Allocation, Job, MemoryReport, Plan, Recommendation
+from sizewright.spec import Allocation, Job, MemoryReport, Plan, PredictionAnswer, Recommendation, Sizes
 from sizewright.spec.reason import Reason
 from sizewright.spec.units import format_bytes
 
@@ -215,6 +216,53 @@ def recommend(
     return size(job, trials, store, cluster, extrapolate, model, prior, tracking_uri).answer
 
 
+def predict(
+    job: JobLike,
+    *,
+    workers: int | None = None,
+    ps: int | None = None,
+    worker_cpu: float | str | None = None,
+    ps_cpu: float | str | None = None,
+    worker_gpu: int | None = None,
+    batch_size: int | None = None,
+    worker_memory: float | str | None = None,
+    ps_memory: float | str | None = None,
+    trials: TrialsLike | None = None,
+    store: StoreLike | None = None,
+    cluster: ClusterLike | None = None,
+    extrapolate: bool = False,
+    model: str | BaseThroughputModel | None = None,
+    prior: PriorLike = None,
+    tracking_uri: str | None = None,
+    data: str | Path | None = None,
+    samples: float | str | None = None,
+    objective: str | None = None,
+    deadline: str | float | None = None,
+) -> PredictionAnswer:
+    """Predict what to expect at an allocation that you have in mind, beside the recommended one.
+
+    Sizes that are not given are those of the recommended allocation: numbers of `workers` and `ps`, cores of each,
+    GPUs of a worker, samples per batch of a worker. Without `worker_memory` and `ps_memory` (bytes, or "8Gi"), a
+    replica has the memory that it is predicted to need. All other arguments are those of `recommend`.
+
+    Too little data is an answer with remedies. Raises InputError for sizes that the job cannot have, and the errors of
+    `recommend`.
+    """
+    sizes = Sizes(
+        workers=workers,
+        ps=ps,
+        worker_cpu=worker_cpu,
+        ps_cpu=ps_cpu,
+        worker_gpu=worker_gpu,
+        batch_size=batch_size,
+        worker_memory=worker_memory,
+        ps_memory=ps_memory,
+    )
+    job = load_job(job, data, samples=samples, objective=objective, deadline=deadline)
+    request, _ = _request(job, trials, store, cluster, extrapolate, model, prior, tracking_uri, DEFAULT_COMMANDS)
+    return predict_allocation(request, sizes)
+
+
 def size(
     job: Job,
     trials: TrialsLike | None = None,
@@ -230,6 +278,30 @@ def size(
 
     Its remedies name the `commands`.
     """
+    request, registry_note = _request(job, trials, store, cluster, extrapolate, model, prior, tracking_uri, commands)
+    job, evidence = request.job, request.trials
+    answer, fitted = recommend_with_model(request)
+    if trials is None and not evidence:
+        answer = add_other_jobs(job, answer, store, commands)
+    if registry_note:
+        answer = with_reason(answer, Reason.of("registry_note", text=registry_note))
+    if trials is not None and (reason := _trials_of_another_job(job, evidence)):
+        answer = with_reason(answer, reason)
+    return SizingResult(job, answer, evidence, request.runs, fitted)
+
+
+def _request(
+    job: Job,
+    trials: TrialsLike | None,
+    store: StoreLike | None,
+    cluster: ClusterLike | None,
+    extrapolate: bool,
+    model: str | BaseThroughputModel | None,
+    prior: PriorLike,
+    tracking_uri: str | None,
+    commands: RemedyCommands,
+) -> tuple[SizingRequest, str]:
+    """Return the request with the evidence on the job, and a note where the registry of priors did not answer."""
     job = counted_job(job)
     custom_model = custom_predictor(model, prior)
     loaded_prior, registry_note = (None, "") if custom_model else select_prior(prior, tracking_uri)
@@ -253,14 +325,7 @@ def size(
         history,
         commands=commands,
     )
-    answer, fitted = recommend_with_model(request)
-    if trials is None and not evidence:
-        answer = add_other_jobs(job, answer, store, commands)
-    if registry_note:
-        answer = with_reason(answer, Reason.of("registry_note", text=registry_note))
-    if trials is not None and (reason := _trials_of_another_job(job, evidence)):
-        answer = with_reason(answer, reason)
-    return SizingResult(job, answer, evidence, runs, fitted)
+    return request, registry_note
 
 
 def _trials_of_another_job(job: Job, trials: Sequence[Trial]) -> Reason | None:

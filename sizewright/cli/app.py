@@ -15,6 +15,7 @@ from sizewright.cli import (
     init,
     memory,
     models,
+    predict,
     profile,
     recommend,
     report,
@@ -57,6 +58,7 @@ def _options(
 app.command("init")(init.init)
 app.command("profile")(profile.profile)
 app.command("recommend")(recommend.recommend)
+app.command("predict")(predict.predict)
 app.command("report")(report.report)
 app.command("run")(run_verb.run)
 app.command("tune")(tune.tune)

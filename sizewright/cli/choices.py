@@ -14,7 +14,8 @@ EXECUTOR_GROUP = "sizewright.executors"  # entry-point groups of other packages
 MODEL_GROUP = "sizewright.models"
 POLICY_GROUP = "sizewright.allocators"
 SCHEMAS = (
-    "job", "cluster", "recommendation", "plan", "trial", "memory", "rails", "jobs", "division", "simulation", "checkup",
+    "job", "cluster", "recommendation", "plan", "trial", "memory", "prediction", "rails", "jobs", "division",
+    "simulation", "checkup",
 )  # fmt: skip
 RECLAIMS = ("least-cost", "smallest-count", "random", "exact")
 TRACES = ("plain", "philly", "alibaba", "openb", "helios")

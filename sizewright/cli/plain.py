@@ -29,6 +29,7 @@ def text_of(result: Any) -> str:
         "MemoryReport": tables.print_memory,
         "Outcome": run._print,
         "Plan": _print_plan,
+        "PredictionAnswer": tables.print_prediction,
         "Recommendation": tables.print_recommendation,
         "SimulationAnswer": simulate._print,
     }

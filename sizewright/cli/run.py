@@ -8,7 +8,6 @@ import typer
 
 from sizewright.cli.options import (
     ClusterFile,
-    Count,
     DecisionsFile,
     DryRun,
     LedgerFile,
@@ -16,13 +15,18 @@ from sizewright.cli.options import (
     MetricsPortNumber,
     Output,
     Prior,
+    PsCpu,
+    PsMemory,
     RailsFile,
     RayAddress,
     Samples,
+    Servers,
     Store,
     Text,
     Tracking,
-    read_count,
+    WorkerCpu,
+    WorkerMemory,
+    Workers,
     read_seconds,
 )
 from sizewright.cli.output import Format
@@ -60,18 +64,12 @@ def run(
         ),
     ] = 30.0,
     samples: Samples = None,
-    workers: Annotated[
-        Count, typer.Option("--workers", metavar="N", parser=read_count(1), help="For a job file: number of workers.")
-    ] = None,
-    ps: Annotated[
-        Count, typer.Option("--ps", metavar="N", parser=read_count(1), help="For a job file: number of PS.")
-    ] = None,
-    worker_cpu: Annotated[Text, typer.Option("--worker-cpu", help="Cores of each worker: 2, 0.5 or 500m.")] = None,
-    ps_cpu: Annotated[Text, typer.Option("--ps-cpu", help="Cores of each PS.")] = None,
-    worker_memory: Annotated[
-        Text, typer.Option("--worker-memory", help="Memory of each worker, such as 2Gi. Default: unlimited.")
-    ] = None,
-    ps_memory: Annotated[Text, typer.Option("--ps-memory", help="Memory of each PS.")] = None,
+    workers: Workers = None,
+    ps: Servers = None,
+    worker_cpu: WorkerCpu = None,
+    ps_cpu: PsCpu = None,
+    worker_memory: WorkerMemory = None,
+    ps_memory: PsMemory = None,
     store: Store = None,
     record: Annotated[bool, typer.Option(help="Keep the run in the history of the store.")] = True,
     tune: Annotated[
@@ -95,9 +93,9 @@ def run(
 ) -> None:
     """Train a job until all samples are trained.
 
-    A plan is launched as it is. A job file without sizes is sized first, and the job is adjusted while it trains; in a
-    dry run it keeps its first allocation. Exits with 1 if the job fails, and with 128 + n if signal n stops it: 130
-    after Ctrl-C, 143 after SIGTERM.
+    A plan is launched as it is. A job file takes sizes, with unlimited memory by default. Without them it is sized
+    first, and the job is adjusted while it trains; in a dry run it keeps its first allocation. Exits with 1 if the job
+    fails, and with 128 + n if signal n stops it: 130 after Ctrl-C, 143 after SIGTERM.
     """
     import sys
     from contextlib import redirect_stdout

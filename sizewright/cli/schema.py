@@ -36,6 +36,7 @@ def schema(
         "division": "ClusterAllocation",
         "jobs": "Queue",
         "memory": "MemoryReport",
+        "prediction": "PredictionAnswer",
         "simulation": "SimulationAnswer",
     }
     record = Trial if kind == "trial" else getattr(spec, names.get(kind, kind.capitalize()))

@@ -24,7 +24,17 @@ if TYPE_CHECKING:
     from sizewright.datasets.runs.finished_job import FinishedJob
     from sizewright.datasets.trial_bank.noise import RepeatNoise
     from sizewright.datasets.trials.trial import Trial
-    from sizewright.spec import Allocation, Estimate, Job, MemoryReport, Prediction, Recommendation
+    from sizewright.spec import (
+        Allocation,
+        Estimate,
+        Evidence,
+        Job,
+        MemoryReport,
+        PredictedAllocation,
+        Prediction,
+        PredictionAnswer,
+        Recommendation,
+    )
 
 
 def trials_table(trials: Sequence[Trial]) -> DataTable:
@@ -125,21 +135,76 @@ def print_recommendation(console: Console, answer: Recommendation, job: Job | No
     for reason in answer.reasons:
         console.print(f"• {reason}")
     evidence = answer.evidence
-    source = "no trial of this job"
-    if evidence.trials:
-        names = ", ".join(evidence.host)
-        host = f"host{'s' if len(evidence.host) > 1 else ''} {names}" if names else "an unnamed host"
-        limit = "the limit of their cores is unknown"
-        if evidence.limited_by:
-            limit = f"cores limited by {', '.join(evidence.limited_by)}"
-        trials = format_count(evidence.trials, "trial")
-        allocations = format_count(evidence.distinct_allocations, "allocation")
-        source = f"{trials} at {allocations}, on {host}, {limit}"
-    console.print(f"Based on {source}; model {evidence.model}.")
+    console.print(f"Based on {_describe_source(evidence)}; model {evidence.model}.")
     for text in evidence.assumptions:
         console.print(f"assumes: {text}", style="dim")
     for text in evidence.to_be_surer:
         console.print(f"suggested trial: {text}", style="dim")
+
+
+def _describe_source(evidence: Evidence) -> str:
+    """Return how many trials there were, at how many allocations, and on which hosts."""
+    if not evidence.trials:
+        return "no trial of this job"
+    names = ", ".join(evidence.host)
+    host = f"host{'s' if len(evidence.host) > 1 else ''} {names}" if names else "an unnamed host"
+    limit = "the limit of their cores is unknown"
+    if evidence.limited_by:
+        limit = f"cores limited by {', '.join(evidence.limited_by)}"
+    allocations = format_count(evidence.distinct_allocations, "allocation")
+    return f"{format_count(evidence.trials, 'trial')} at {allocations}, on {host}, {limit}"
+
+
+def print_prediction(console: Console, answer: PredictionAnswer) -> None:
+    """Print the allocation that was asked for beside the recommended one, or why nothing can be predicted."""
+    if answer.asked is None:
+        console.print(f"{answer.job}: {answer.status.replace('_', ' ')}", style="bold")
+        for reason in answer.reasons:
+            console.print(reason)
+        for remedy in answer.remedies:
+            console.print(f"  {remedy.number}. {remedy.text}")
+        return
+    has_total = answer.asked.predicted.completion_time_s is not None
+    table = DataTable(
+        f"{answer.job}: what to expect (replicas × cores)",
+        "", "workers", "PS", "batch", "samples/s", "90 % interval", "measured",
+        *(("time", "cost") if has_total else ("cost per hour",)),
+        "memory per worker", "memory per PS", "workers busy", "PS busy", text=("",),
+    )  # fmt: skip
+    for name, row in (("asked", answer.asked), ("recommended", answer.recommended)):
+        if row is not None:
+            table.add_row(name, *_predicted_cells(row), style="bold green" if name == "recommended" else "")
+    console.print(table)
+    for reason in answer.reasons:
+        console.print(f"• {reason}")
+    console.print(f"Based on {_describe_source(answer.evidence)}; model {answer.evidence.model}.")
+    for text in answer.evidence.assumptions:
+        console.print(f"assumes: {text}", style="dim")
+
+
+def _predicted_cells(row: PredictedAllocation) -> list[str]:
+    predicted, allocation = row.predicted, row.allocation
+    rate = predicted.throughput
+    value, lower, upper = format_interval(rate.value, rate.lower, rate.upper)
+    measured = "–"
+    if row.measured:
+        measured = f"{format_number(row.measured.throughput.value)} ({format_count(row.measured.trials, 'trial')})"
+    totals = [format_number(predicted.price_per_hour or 0.0)]
+    if predicted.completion_time_s and predicted.cost:
+        cost = format_cost(predicted.cost.value, rate.value, rate.lower, rate.upper)
+        totals = [format_seconds(predicted.completion_time_s.value), cost]
+    memory = [" + ".join(g.describe_memory() for g in groups) or "–" for groups in (allocation.worker, allocation.ps)]
+    busy = (predicted.worker_utilization, predicted.ps_utilization)
+    return [
+        *(sized_role(allocation, role) for role in ("worker", "ps")),
+        str(allocation.batch_size),
+        value,
+        f"{lower}–{upper}",
+        measured,
+        *totals,
+        *memory,
+        *("–" if share is None else format_percent(share) for share in busy),
+    ]
 
 
 def _candidates(answer: Recommendation) -> DataTable:

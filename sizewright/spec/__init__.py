@@ -14,6 +14,7 @@ from sizewright.spec.metrics import LimitedBy, Metrics, ReplicaMetrics
 from sizewright.spec.model import CRITEO_KAGGLE_ROWS, Model, Optimizer, Tables
 from sizewright.spec.outcome import Change, Failure, Outcome, Status
 from sizewright.spec.plan import Plan
+from sizewright.spec.prediction import MeasuredThroughput, PredictedAllocation, PredictionAnswer, Sizes
 from sizewright.spec.queue import Candidate, Queue, QueuedJob
 from sizewright.spec.rails import Rails, RoleRails
 from sizewright.spec.reason import Reason
@@ -57,6 +58,7 @@ __all__ = [
     "Job",
     "LeftOut",
     "LimitedBy",
+    "MeasuredThroughput",
     "MemoryReport",
     "Metrics",
     "Model",
@@ -64,7 +66,9 @@ __all__ = [
     "Optimizer",
     "Outcome",
     "Plan",
+    "PredictedAllocation",
     "Prediction",
+    "PredictionAnswer",
     "Prices",
     "Progress",
     "Queue",
@@ -90,6 +94,7 @@ __all__ = [
     "SimulatedRun",
     "SimulationAnswer",
     "SimulationRow",
+    "Sizes",
     "Status",
     "TableMemory",
     "Tables",

@@ -68,6 +68,8 @@ def sentence(reason: Reason) -> str:
     """Return the sentence of a reason."""
     if reason.kind in _CLAUSES:
         text = clause(reason)
+        if "not_allowed" in reason.values:
+            return f"It cannot be recommended: {text}."
         if "ruled_out" in reason.values:
             return _filled("The {cap} cap ruled out {ruled_out:count allocation}: ", reason.values) + f"{text}."
         return f"{text[:1].upper()}{text[1:]}."
@@ -145,11 +147,10 @@ def _measured_range(values: Values) -> str:
 
 
 def _extrapolated(values: Values) -> str:
-    axis = values["axis"]
+    axis, subject = values["axis"], values.get("subject", "The target")
     value = _on_axis(axis, values["value"])
-    return (
-        f"The target is extrapolated in {AXIS_WORDS[axis]}: {value} (trials or the prior cover {_range(axis, values)})."
-    )
+    covered = _range(axis, values)
+    return f"{subject} is extrapolated in {AXIS_WORDS[axis]}: {value} (trials or the prior cover {covered})."
 
 
 def _range(axis: str, values: Values, prefix: str = "") -> str:
@@ -245,6 +246,11 @@ def _warm_start(values: Values) -> str:
     if values["jobs"]:
         sources.append("{runs:count run} of {jobs:count similar job}: {names}")
     return _filled(f"Warm start from {' and '.join(sources)}.", values)
+
+
+def _beside_recommended(values: Values) -> str:
+    cost = ", at {cost:.2f} times the cost" if "cost" in values else ""
+    return _filled(f"It has {{throughput:.2f}} times the throughput of the recommended allocation{cost}.", values)
 
 
 def _not_better(values: Values) -> str:
@@ -406,6 +412,13 @@ _TARGET: dict[str, str | Callable[[Values], str]] = {
     ),
 }
 """Why an allocation is the target, and what the choice is based on: sentences."""
+_BESIDE: dict[str, str | Callable[[Values], str]] = {
+    "beside_recommended": _beside_recommended,
+    "may_run_out_of_memory": lambda v: _filled(
+        f"A {ROLE_WORDS[v['role']]} runs out of the memory asked for with a probability of {{probability:.0%}}.", v
+    ),
+}
+"""How an allocation compares with the recommended one: sentences."""
 _NOTES: dict[str, str | Callable[[Values], str]] = {
     "registry_note": "{text}",
     "trials_of_another_job": _trials_of_another_job,
@@ -453,6 +466,7 @@ _SENTENCES: dict[str, str | Callable[[Values], str]] = {
     **{kind: f"Skipped: {clause}." for kind, clause in _SKIPPED.items()},
     **_CONTROL,
     **_TARGET,
+    **_BESIDE,
     **_NOTES,
     **_GATE,
 }

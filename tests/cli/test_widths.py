@@ -18,12 +18,22 @@ from sizewright.cli import output
 from sizewright.cli.cluster_tables import resources_table, shares_table, simulation_table
 from sizewright.cli.layout import DataTable
 from sizewright.cli.live import LiveView, changes_table
-from sizewright.cli.tables import history_table, print_memory, print_recommendation, trials_table
+from sizewright.cli.tables import history_table, print_memory, print_prediction, print_recommendation, trials_table
 from sizewright.datasets.runs.finished_job import FinishedJob
 from sizewright.datasets.trials.trial import Trial
 from sizewright.recommender.control.decisions import Decision
 from sizewright.runtime.run import RunProgress
-from sizewright.spec import Allocation, ClusterAllocation, Estimate, Job, MemoryReport, Recommendation
+from sizewright.spec import (
+    Allocation,
+    ClusterAllocation,
+    Estimate,
+    Job,
+    MeasuredThroughput,
+    MemoryReport,
+    PredictedAllocation,
+    PredictionAnswer,
+    Recommendation,
+)
 from sizewright.spec.simulation import SimulationAnswer
 from sizewright.spec.units import GIB, KIB, MIB, TIB
 
@@ -181,6 +191,27 @@ def test_recommendation_shows_all_numbers_uncut_at_any_width(answer: Recommendat
     for estimate in (answer.predicted.throughput, answer.predicted.completion_time_s, answer.predicted.cost):
         values += [estimate.value, estimate.lower, estimate.upper]
     assert_numbers_uncut(lambda console: print_recommendation(console, answer, JOB), values)
+
+
+@settings(max_examples=40, deadline=None)
+@given(recommendations(), amounts)
+def test_prediction_shows_all_numbers_uncut_at_any_width(answer: Recommendation, rate: float) -> None:
+    assert answer.predicted
+    measured = MeasuredThroughput(trials=3, throughput=Estimate(value=rate, lower=rate / 2, upper=rate * 2))
+    asked, recommended = (
+        PredictedAllocation(allocation=allocation, predicted=answer.predicted, measured=each)
+        for allocation, each in ((answer.lower, measured), (answer.target, None))
+    )
+    prediction = PredictionAnswer(
+        status="ok", job=answer.job, asked=asked, recommended=recommended, evidence=answer.evidence
+    )
+    values: list[float | None] = [rate]
+    for allocation in (asked.allocation, recommended.allocation):
+        values += [n for _, group in allocation.groups for n in (group.replicas, group.cpu, group.memory_bytes)]
+    assert answer.predicted.completion_time_s
+    assert answer.predicted.cost
+    values += [answer.predicted.completion_time_s.value, answer.predicted.cost.value]
+    assert_numbers_uncut(lambda console: print_prediction(console, prediction), values)
 
 
 @settings(max_examples=40, deadline=None)

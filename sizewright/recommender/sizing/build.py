@@ -31,13 +31,13 @@ def build_recommendation(selection: Selection) -> Recommendation:
         status="ok",
         job=selection.job.name,
         objective=selection.job.objective,
-        target=_allocation(selection, selection.chosen),
+        target=allocation_of(selection, selection.chosen),
         lower=lower,
         upper=upper,
-        uncapped=_allocation(selection, selection.scored.best()),
-        predicted=_prediction(selection),
+        uncapped=allocation_of(selection, selection.scored.best()),
+        predicted=prediction_of(selection),
         alternatives=_alternatives(selection),
-        evidence=_evidence(selection),
+        evidence=evidence_of_selection(selection),
         reasons=tuple(map(sentence, why)),
         reason_details=why,
     )
@@ -145,7 +145,8 @@ def with_reason(answer: Recommendation, reason: Reason) -> Recommendation:
     return answer.model_copy(update={"reasons": (*answer.reasons, sentence(reason)), "reason_details": details})
 
 
-def _allocation(selection: Selection, row: int) -> Allocation:
+def allocation_of(selection: Selection, row: int) -> Allocation:
+    """Return a row of the evaluated grid as an allocation, with its memory and the job's other roles."""
     scored = selection.scored
     allocation = scored.grid.allocation(row, scored.worker_memory_bytes[row], scored.ps_memory_bytes[row])
     return selection.job.with_sides(allocation)
@@ -162,14 +163,15 @@ def _range(selection: Selection) -> tuple[Allocation, Allocation]:
     best_first = rows[np.lexsort((-scored.throughput[rows], scored.objective[rows]))]
     price = scored.price_per_hour[best_first]
     lower, upper = best_first[np.argmin(price)], best_first[np.argmax(price)]
-    return _allocation(selection, lower), _allocation(selection, upper)
+    return allocation_of(selection, lower), allocation_of(selection, upper)
 
 
 def _estimate(value: float, lower: float, upper: float) -> Estimate:
     return Estimate(value=float(value), lower=float(lower), upper=float(upper))
 
 
-def _prediction(selection: Selection) -> Prediction:
+def prediction_of(selection: Selection) -> Prediction:
+    """Return what is predicted for the chosen allocation."""
     scored, row = selection.scored, selection.chosen
     value, lower, upper = scored.throughput[row], scored.lower[row], scored.upper[row]
     hourly = float(scored.price_per_hour[row])
@@ -225,7 +227,7 @@ def _alternatives(selection: Selection) -> tuple[Alternative, ...]:
     rows = sorted({*front.tolist(), selection.chosen}, key=lambda row: float(scored.throughput[row]))
     return tuple(
         Alternative(
-            allocation=_allocation(selection, row),
+            allocation=allocation_of(selection, row),
             throughput=_estimate(scored.throughput[row], scored.lower[row], scored.upper[row]),
             completion_time_s=float(samples / scored.throughput[row]) if samples else None,
             cost=float(scored.cost[row]) if samples else None,
@@ -236,7 +238,8 @@ def _alternatives(selection: Selection) -> tuple[Alternative, ...]:
     )
 
 
-def _evidence(selection: Selection) -> Evidence:
+def evidence_of_selection(selection: Selection) -> Evidence:
+    """Return the evidence that the prediction of the chosen allocation rests on."""
     explanation = selection.model.explain()
     prior = selection.prior
     return _trial_evidence(selection.trials, explanation.distinct_allocations, explanation.model).model_copy(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -28,6 +29,7 @@ _MAX_STARTS = 16  # rows that one refinement starts from
 class GridEvaluation(NamedTuple):
     """A scored grid of allocations, and which of its rows the caps allow."""
 
+    scorer: Scorer
     memory: MemoryForecast
     scored: Scored
     cap_input: CapInput
@@ -37,6 +39,18 @@ class GridEvaluation(NamedTuple):
     """Number of runs of the job whose memory peaks the forecast uses."""
     prices_replicas: bool
     """Whether each replica has the same price (`Scorer.prices_replicas`)."""
+
+    def of(self, scored: Scored) -> GridEvaluation:
+        """Return the evaluation of other allocations, which `scorer` has scored."""
+        cap_input = replace(
+            self.cap_input,
+            grid=scored.grid,
+            worker_memory_bytes=scored.worker_memory_bytes,
+            ps_memory_bytes=scored.ps_memory_bytes,
+            latest_time_s=scored.latest_time_s,
+        )
+        allowed, rulings = apply_caps(cap_input)
+        return self._replace(scored=scored, cap_input=cap_input, allowed=allowed, rulings=rulings)
 
 
 def evaluate_grid(
@@ -65,28 +79,25 @@ def evaluate_grid(
     embedding_bytes = 0.0 if job.command else float(table_bytes(job))
     supported_ranges = _with_prior_ranges(measured_ranges(trials), model.prior_ranges)
     scorer = Scorer(job, model, memory, embedding_bytes, unknown_cores=unknown_cores, cluster=cluster)
-
-    def evaluate(scored: Scored) -> GridEvaluation:
-        cap_input = CapInput(
-            job=job,
-            cluster=cluster,
-            grid=scored.grid,
-            worker_memory_bytes=scored.worker_memory_bytes,
-            ps_memory_bytes=scored.ps_memory_bytes,
-            embedding_bytes=embedding_bytes,
-            supported_ranges=supported_ranges,
-            latest_time_s=scored.latest_time_s,
-            extrapolate=extrapolate,
-        )
-        prices_replicas = scorer.prices_replicas(scored.grid)
-        return GridEvaluation(memory, scored, cap_input, *apply_caps(cap_input), len(peaks), prices_replicas)
-
-    evaluation = evaluate(scorer.score(scorer.grid(trials, supported_ranges)))
+    scored = scorer.score(scorer.grid(trials, supported_ranges))
+    cap_input = CapInput(
+        job=job,
+        cluster=cluster,
+        grid=scored.grid,
+        worker_memory_bytes=scored.worker_memory_bytes,
+        ps_memory_bytes=scored.ps_memory_bytes,
+        embedding_bytes=embedding_bytes,
+        supported_ranges=supported_ranges,
+        latest_time_s=scored.latest_time_s,
+        extrapolate=extrapolate,
+    )
+    prices_replicas = scorer.prices_replicas(scored.grid)
+    evaluation = GridEvaluation(scorer, memory, scored, cap_input, *apply_caps(cap_input), len(peaks), prices_replicas)
     for _ in range(_MAX_REFINEMENTS):
         new_rows = finer(evaluation.scored.grid, _starts(evaluation.scored, evaluation.allowed))
         if not len(new_rows):
             break
-        evaluation = evaluate(evaluation.scored.joined(scorer.score(new_rows)))
+        evaluation = evaluation.of(evaluation.scored.joined(scorer.score(new_rows)))
     return evaluation
 
 

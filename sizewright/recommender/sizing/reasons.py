@@ -156,7 +156,7 @@ def assumptions(selection: Selection) -> Iterator[str]:
     yield from _memory_assumptions(selection, throughput)
     fastest = max((trial.throughput or 0.0 for trial in trials), default=0.0)
     if fastest and throughput > 2 * fastest:
-        yield f"The target's throughput is {throughput / fastest:.1f} times that of the fastest trial."
+        yield f"The predicted throughput is {throughput / fastest:.1f} times that of the fastest trial."
     yield from _gpu_assumptions(job, trials)
     # Only the profiler measures in series; it says why where it raised a trial's standard error.
     widened = {trial.message for trial in trials if trial.message and trial.series and trial.throughput_se}
@@ -246,7 +246,7 @@ def next_trials(selection: Selection) -> Iterator[str]:
     """Yield which trials would narrow the interval of the target, or may find a better one."""
     scored, chosen = selection.scored, selection.chosen
     half_width = (scored.upper[chosen] - scored.lower[chosen]) / 2 / scored.throughput[chosen]
-    if half_width > _MAX_HALF_WIDTH:
+    if half_width > _MAX_HALF_WIDTH and not selection.measured_rates():
         target = scored.grid.allocation(chosen).describe()
         yield f"Measure the target itself ({target}): its interval is ±{format_percent(half_width)} wide."
     uncapped = scored.best()

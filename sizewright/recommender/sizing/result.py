@@ -14,7 +14,8 @@ from sizewright.datasets.trials.trial import Trial
 from sizewright.models._base import BaseThroughputModel
 from sizewright.models.prior import JobCurve
 from sizewright.recommender.similar_jobs.warm_start import WarmStart
-from sizewright.recommender.sizing.evaluate_grid import GridEvaluation
+from sizewright.recommender.sizing.evaluate_grid import GridEvaluation, with_defaults
+from sizewright.recommender.sizing.request import SizingRequest
 from sizewright.recommender.sizing.scoring import Scored
 from sizewright.spec import Job, Recommendation, Role
 from sizewright.spec.reason import Reason
@@ -42,6 +43,19 @@ class PriorEvidence(NamedTuple):
         return (*refusal, *self.trial_doubts, *self.warm_start.run_doubts)
 
 
+class Fitted(NamedTuple):
+    """A model fitted to the believed trials of a job, and the allocations within the bounds as it predicts them."""
+
+    request: SizingRequest
+    recorded: Sequence[Trial]
+    """The believed trials, as recorded."""
+    trials: Sequence[Trial]
+    """The same with defaults for missing values, which the model was fitted to."""
+    model: BaseThroughputModel
+    evaluation: GridEvaluation
+    prior: PriorEvidence
+
+
 @dataclass(frozen=True)
 class Selection:
     """The chosen allocation and the evidence for it; `chosen` and `front` are rows of the evaluated grid."""
@@ -63,6 +77,17 @@ class Selection:
     def allowed(self) -> NDArray[np.bool_]:
         """Which rows of the grid the caps allow (n,)."""
         return self.evaluation.allowed
+
+    def measured_rates(self) -> list[float]:
+        """Return the samples/s of the trials at the chosen allocation, with full tables."""
+        axes = [axis for axis in vars(self.scored.grid) if self.job.has_ps or not axis.startswith("ps")]
+        chosen = [float(getattr(self.scored.grid, axis)[self.chosen]) for axis in axes]
+        trials = [with_defaults(self.job, trial) for trial in self.trials if (trial.table_scale or 1.0) == 1.0]
+        return [
+            float(trial.throughput)
+            for trial in trials
+            if trial.throughput and np.allclose([float(getattr(trial, axis) or 0.0) for axis in axes], chosen)
+        ]
 
     def predicted_bytes(self, role: Role) -> float | None:
         """Return the predicted memory peak of a replica of the role at the target, or None if it is unknown."""

@@ -102,8 +102,13 @@ class Scorer:
         batch_size = self.job.training.batch_size
         return make_grid(bounds, batch_size, has_ps=self.job.has_ps, trials=trials, supported_ranges=supported_ranges)
 
-    def score(self, grid: Grid) -> Scored:
-        """Return the allocations with their predictions."""
+    def score(
+        self, grid: Grid, worker_memory_bytes: float | None = None, ps_memory_bytes: float | None = None
+    ) -> Scored:
+        """Return the allocations with their predictions.
+
+        A replica requests the memory that it is predicted to need, or the given bytes.
+        """
         job = self.job
         columns = _with_links(grid.columns(self.embedding_bytes), self.cluster)
         throughput, lower, upper = self.model.predict_with_interval(columns, COVERAGE)
@@ -112,6 +117,10 @@ class Scorer:
             slowest, _ = self.model.predict_interval(columns, DEADLINE_COVERAGE)
         worker_memory = self._request("worker", self.memory.worker_request_bytes(grid.batch_size))
         ps_memory = self._request("ps", self.memory.ps_request_bytes(grid.ps, grid.workers, grid.batch_size))
+        if worker_memory_bytes is not None:
+            worker_memory = np.full(len(grid), worker_memory_bytes)
+        if ps_memory_bytes is not None:
+            ps_memory = np.full(len(grid), ps_memory_bytes)
         price = self._price(grid, worker_memory, ps_memory)
         samples = job.samples or 1  # where the number is unknown, times of one sample rank in the same order
 

@@ -21,7 +21,7 @@ from sizewright.recommender.sizing.evaluate_grid import GridEvaluation, evaluate
 from sizewright.recommender.sizing.pareto import pareto_front
 from sizewright.recommender.sizing.prior_check import check_prior
 from sizewright.recommender.sizing.request import SizingRequest
-from sizewright.recommender.sizing.result import PriorEvidence, Selection
+from sizewright.recommender.sizing.result import Fitted, PriorEvidence, Selection
 from sizewright.recommender.sizing.scoring import roles_without_cores
 from sizewright.spec import Job, Recommendation
 from sizewright.spec.reason import Reason
@@ -51,6 +51,12 @@ def select(request: SizingRequest) -> Selection | Recommendation:
 
     Returns a Recommendation ("not enough data" or "infeasible") if no allocation can be chosen.
     """
+    fitted = fit(request)
+    return fitted if isinstance(fitted, Recommendation) else choose(fitted)
+
+
+def fit(request: SizingRequest) -> Fitted | Recommendation:
+    """Fit the model and evaluate the allocations within the bounds; return "not enough data" if it cannot be fitted."""
     job = request.job
     recorded = usable_trials(request.trials, job)
     curve, refusal = _prior_curve(request.prior, job)
@@ -70,14 +76,27 @@ def select(request: SizingRequest) -> Selection | Recommendation:
     if not explanation.enough:
         why = Reason.of("too_few_allocations", distinct=explanation.distinct_allocations, needed=explanation.needed)
         return not_enough_data(request, recorded, model, evidence, why)
-
     evaluation, evidence = _evaluate(request, model, recorded, trials, evidence)
-    if evaluation.allowed.any():
-        return _choose(request, recorded, model, evaluation, evidence)
-    last = evaluation.rulings[-1]
-    if last.cap == SUPPORTED_RANGE_CAP:
-        return not_enough_data(request, recorded, model, evidence, last.result.reason, last.result.remedy)
-    return infeasible(request, recorded, model, evidence, evaluation.rulings)
+    return Fitted(request, recorded, trials, model, evaluation, evidence)
+
+
+def choose(fitted: Fitted) -> Selection | Recommendation:
+    """Return the allowed allocation with the lowest objective, or why there is none to decide for."""
+    request, recorded, _, model, evaluation, evidence = fitted
+    if not evaluation.allowed.any():
+        last = evaluation.rulings[-1]
+        if last.cap == SUPPORTED_RANGE_CAP:
+            return not_enough_data(request, recorded, model, evidence, last.result.reason, last.result.remedy)
+        return infeasible(request, recorded, model, evidence, evaluation.rulings)
+    scored = evaluation.scored
+    allowed_rows = np.flatnonzero(evaluation.allowed)
+    chosen = scored.best(allowed_rows)
+    ratio = float(scored.upper[chosen] / scored.lower[chosen])
+    if ratio > MAX_INTERVAL_RATIO:
+        too_wide, remedy = _too_wide(ratio, recorded, evaluation.cap_input, chosen)
+        return not_enough_data(request, recorded, model, evidence, too_wide, remedy)
+    front = allowed_rows[pareto_front(scored.throughput[allowed_rows], scored.cost[allowed_rows])]
+    return Selection(request.job, recorded, model, evaluation, chosen, front, evidence)
 
 
 def _believed(
@@ -120,25 +139,6 @@ def _evaluate(
         evidence = evidence._replace(warm_start=evidence.warm_start.without_memory())
         evaluation = evaluate()
     return evaluation, evidence
-
-
-def _choose(
-    request: SizingRequest,
-    recorded: Sequence[Trial],
-    model: BaseThroughputModel,
-    evaluation: GridEvaluation,
-    evidence: PriorEvidence,
-) -> Selection | Recommendation:
-    """Return the allowed allocation with the lowest objective, unless its interval is too wide to decide by."""
-    scored = evaluation.scored
-    allowed_rows = np.flatnonzero(evaluation.allowed)
-    chosen = scored.best(allowed_rows)
-    ratio = float(scored.upper[chosen] / scored.lower[chosen])
-    if ratio > MAX_INTERVAL_RATIO:
-        too_wide, remedy = _too_wide(ratio, recorded, evaluation.cap_input, chosen)
-        return not_enough_data(request, recorded, model, evidence, too_wide, remedy)
-    front = allowed_rows[pareto_front(scored.throughput[allowed_rows], scored.cost[allowed_rows])]
-    return Selection(request.job, recorded, model, evaluation, chosen, front, evidence)
 
 
 def _too_wide(ratio: float, trials: Sequence[Trial], cap_input: CapInput, chosen: int) -> tuple[Reason, str]:

@@ -1,0 +1,107 @@
+"""`sizewright predict`: what to expect at an allocation that the user has in mind."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from sizewright.cli.options import (
+    ClusterFile,
+    ColumnMap,
+    Count,
+    DataPath,
+    Deadline,
+    Extrapolate,
+    JobFile,
+    Model,
+    Objective,
+    Output,
+    Prior,
+    PsCpu,
+    PsMemory,
+    Samples,
+    Servers,
+    Store,
+    Tracking,
+    TrialsFile,
+    WorkerCpu,
+    WorkerMemory,
+    Workers,
+    read_count,
+)
+from sizewright.cli.output import Format
+from sizewright.cli.verbs import examples
+
+_NOT_ENOUGH_DATA = 4
+
+WorkerGpu = Annotated[Count, typer.Option("--worker-gpu", metavar="N", parser=read_count(0), help="GPUs of a worker.")]
+BatchSize = Annotated[
+    Count, typer.Option("--batch-size", metavar="N", parser=read_count(1), help="Samples per batch of a worker.")
+]
+
+
+@examples(
+    "sizewright predict job.yaml --workers 8 --worker-cpu 4",
+    "sizewright predict job.yaml --workers 8 --ps 2 --worker-memory 8Gi -o json",
+)
+def predict(
+    job: JobFile,
+    workers: Workers = None,
+    ps: Servers = None,
+    worker_cpu: WorkerCpu = None,
+    ps_cpu: PsCpu = None,
+    worker_gpu: WorkerGpu = None,
+    batch_size: BatchSize = None,
+    worker_memory: WorkerMemory = None,
+    ps_memory: PsMemory = None,
+    output: Output = Format.table,
+    store: Store = None,
+    trials: TrialsFile = None,
+    map_: ColumnMap = None,
+    cluster: ClusterFile = None,
+    data: DataPath = None,
+    samples: Samples = None,
+    model: Model = None,
+    prior: Prior = None,
+    tracking_uri: Tracking = None,
+    objective: Objective = None,
+    deadline: Deadline = None,
+    extrapolate: Extrapolate = False,
+) -> None:
+    """Predict throughput, time, cost, memory and use at an allocation, beside the recommended one.
+
+    Sizes that you do not give are those of the recommended allocation. Exits with 4 if there is not enough data.
+    """
+    from sizewright import api
+    from sizewright.cli.output import show
+    from sizewright.cli.progress import Bar
+    from sizewright.cli.recommend import read_rows
+    from sizewright.cli.tables import print_prediction
+
+    loaded_job = api.load_job(job, data)
+    rows = read_rows(trials, map_, loaded_job)
+    with Bar("predicting"):
+        answer = api.predict(
+            loaded_job,
+            workers=workers,
+            ps=ps,
+            worker_cpu=worker_cpu,
+            ps_cpu=ps_cpu,
+            worker_gpu=worker_gpu,
+            batch_size=batch_size,
+            worker_memory=worker_memory,
+            ps_memory=ps_memory,
+            trials=rows,
+            store=store,
+            cluster=cluster,
+            extrapolate=extrapolate,
+            model=model,
+            prior=prior,
+            tracking_uri=tracking_uri,
+            samples=samples,
+            objective=objective and objective.value,
+            deadline=deadline or None,
+        )
+    show(answer, output, lambda console: print_prediction(console, answer))
+    raise typer.Exit(0 if answer.status == "ok" else _NOT_ENOUGH_DATA)

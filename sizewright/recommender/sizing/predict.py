@@ -1,0 +1,127 @@
+"""Predict what a job does at an allocation that the user has in mind, beside the recommended one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from sizewright.errors import InputError
+from sizewright.recommender.sizing.build import allocation_of, evidence_of_selection, prediction_of
+from sizewright.recommender.sizing.caps import beyond_supported
+from sizewright.recommender.sizing.grid import Grid
+from sizewright.recommender.sizing.request import SizingRequest
+from sizewright.recommender.sizing.result import Fitted, Selection
+from sizewright.recommender.sizing.scoring import assumed_cores
+from sizewright.recommender.sizing.select import choose, fit
+from sizewright.spec import (
+    Estimate,
+    MeasuredThroughput,
+    PredictedAllocation,
+    PredictionAnswer,
+    Recommendation,
+    Sizes,
+)
+from sizewright.spec.reason import Reason
+from sizewright.spec.wording import sentence
+
+_OOM_PROBABILITY = 0.05  # below this, running out of memory is not mentioned
+_AXES = ("workers", "ps", "worker_cpu", "ps_cpu", "batch_size", "worker_gpu")
+
+
+def predict(request: SizingRequest, sizes: Sizes) -> PredictionAnswer:
+    """Return what to expect at an allocation: its throughput, time, cost, memory and use, and its measurements.
+
+    Sizes that are not given are those of the recommended allocation; memory that is not given is what the allocation
+    needs. Raises InputError for sizes that the job cannot have, and if sizes are missing and nothing is recommended.
+    """
+    fitted = fit(request)
+    if isinstance(fitted, Recommendation):
+        return PredictionAnswer(
+            status="not_enough_data",
+            job=request.job.name,
+            evidence=fitted.evidence,
+            reasons=fitted.reasons,
+            reason_details=fitted.reason_details,
+            remedies=fitted.remedies,
+        )
+    selection = choose(fitted)
+    recommended = selection if isinstance(selection, Selection) else None
+    asked = _select(fitted, _complete(fitted, sizes, recommended), sizes)
+    why = tuple(_reasons(asked, recommended))
+    refused = () if isinstance(selection, Selection) else selection.reasons
+    refused_details = () if isinstance(selection, Selection) else selection.reason_details
+    return PredictionAnswer(
+        status="ok",
+        job=request.job.name,
+        asked=_predicted(asked),
+        recommended=_predicted(recommended) if recommended else None,
+        evidence=evidence_of_selection(asked).model_copy(update={"to_be_surer": ()}),
+        reasons=(*map(sentence, why), *refused),
+        reason_details=(*why, *refused_details),
+    )
+
+
+def _complete(fitted: Fitted, sizes: Sizes, recommended: Selection | None) -> Grid:
+    """Return the allocation as a grid of one row, with the sizes that are not given."""
+    job = fitted.request.job
+    if not job.has_ps and (sizes.ps is not None or sizes.ps_cpu is not None or sizes.ps_memory is not None):
+        raise InputError(f"{job.name} has no PS, but the size of a PS was given.", "Leave it out.")
+    complete = {"batch_size": job.training.batch_size, "worker_gpu": fitted.evaluation.scored.grid.worker_gpu.max()}
+    if recommended:
+        complete = {name: getattr(recommended.scored.grid, name)[recommended.chosen] for name in _AXES}
+    elif not job.has_ps:
+        complete |= {"ps": 0.0, "ps_cpu": assumed_cores(job.bounds.ps)}
+    complete |= {name: value for name in _AXES if (value := getattr(sizes, name)) is not None}
+    if missing := [name for name in _AXES if name not in complete]:
+        raise InputError(
+            f"Nothing can be recommended for {job.name}, so {' and '.join(missing)} must be given.", "Give all sizes."
+        )
+    return Grid(**{name: np.array([float(complete[name])]) for name in _AXES})
+
+
+def _select(fitted: Fitted, grid: Grid, sizes: Sizes) -> Selection:
+    """Return the allocation with its prediction, as if it had been chosen."""
+    evaluation = fitted.evaluation.of(fitted.evaluation.scorer.score(grid, sizes.worker_memory, sizes.ps_memory))
+    job, front = fitted.request.job, np.zeros(1, np.int64)
+    return Selection(job, fitted.recorded, fitted.model, evaluation, 0, front, fitted.prior)
+
+
+def _predicted(selection: Selection) -> PredictedAllocation:
+    row, evaluation = selection.chosen, selection.evaluation
+    return PredictedAllocation(
+        allocation=allocation_of(selection, row),
+        predicted=prediction_of(selection),
+        measured=_measured(selection),
+        extrapolated=bool(beyond_supported(evaluation.cap_input, row)),
+        allowed=bool(evaluation.allowed[row]),
+    )
+
+
+def _measured(selection: Selection) -> MeasuredThroughput | None:
+    rates = selection.measured_rates()
+    if not rates:
+        return None
+    throughput = Estimate(value=float(np.median(rates)), lower=min(rates), upper=max(rates))
+    return MeasuredThroughput(trials=len(rates), throughput=throughput)
+
+
+def _reasons(asked: Selection, recommended: Selection | None) -> Iterator[Reason]:
+    """Yield how the allocation compares with the recommended one, and why it could not be recommended."""
+    evaluation, row = asked.evaluation, asked.chosen
+    if recommended:
+        theirs, chosen = recommended.scored, recommended.chosen
+        yield Reason.of(
+            "beside_recommended",
+            throughput=float(asked.scored.throughput[row] / theirs.throughput[chosen]),
+            cost=float(asked.scored.cost[row] / theirs.cost[chosen]) if theirs.cost[chosen] > 0 else None,
+        )
+    predicted = prediction_of(asked)
+    for role, probability in (("worker", predicted.worker_oom_probability), ("ps", predicted.ps_oom_probability)):
+        if probability is not None and probability > _OOM_PROBABILITY:
+            yield Reason.of("may_run_out_of_memory", role=role, probability=probability)
+    if not evaluation.allowed[row]:
+        yield evaluation.rulings[-1].result.reason.adding(not_allowed=True)
+    for reason in beyond_supported(evaluation.cap_input, row):
+        yield reason.adding(subject="It")
+    yield from asked.prior.doubts
