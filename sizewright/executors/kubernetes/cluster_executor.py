@@ -211,10 +211,8 @@ class ClusterExecutor(ManifestExecutor):
         live_object = LiveObject(self.sized_object(job_object), self, job_object)
         if not self._check_can_adjust(handle, job_object, live_object, planned_object):
             return None
-        document, in_place = (
-            planned_object.document,
-            live_object.changes_in_place(planned_object, self.scales, self.resizes),
-        )
+        in_place = live_object.changes_in_place(planned_object, self.scales, self.resizes)
+        document = planned_object.document
         if in_place:
             document = self.change_object(plan, document)
         return _Change(job_object, self._to_apply(document, plan), in_place)
