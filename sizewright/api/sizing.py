@@ -242,8 +242,9 @@ def predict(
     """Predict what to expect at an allocation that you have in mind, beside the recommended one.
 
     Sizes that are not given are those of the recommended allocation: numbers of `workers` and `ps`, cores of each,
-    GPUs of a worker, samples per batch of a worker. Without `worker_memory` and `ps_memory` (bytes, or "8Gi"), a
-    replica has the memory that it is predicted to need. All other arguments are those of `recommend`.
+    `worker_gpu` (GPUs of a worker), `batch_size` (samples per batch of a worker). Without `worker_memory` and
+    `ps_memory` (bytes, or "8Gi"), a replica has the memory that it is predicted to need. All other arguments are those
+    of `recommend`, such as `deadline` (seconds, or "4h").
 
     Too little data is an answer with remedies. Raises InputError for sizes that the job cannot have, and the errors of
     `recommend`.

@@ -10,6 +10,7 @@ import signal
 from sizewright.cli.ending import Ending
 from sizewright.errors import EngineError
 
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell makes background processes ignore it
 ending = Ending()
 ending.begin()
 with ending.cleaning_up():
