@@ -23,7 +23,7 @@ from sizewright.training.host.device import check_device
 from sizewright.training.leases.lease_server import LeaseServer
 from sizewright.training.leases.sample_leases import SampleLeases
 from sizewright.training.program import BuiltIn, Program
-from sizewright.training.ps.snapshot_files import check_folder, lock_folder, resumed_info
+from sizewright.training.ps.snapshot_files import SnapshotInfo, check_folder, lock_folder, resumed_info
 from sizewright.training.ps.snapshots import Snapshots
 from sizewright.training.ray.actor_pool import ActorPool, ReplicaHandle, StoreProcess
 from sizewright.training.ray.engine import NAMESPACE, Engine, engine_died
@@ -98,18 +98,9 @@ class Session:
             self._held.enter_context(lock_folder(folder))
             atexit.register(self.stop)  # for a program that ends without calling it
             with uninterrupted():  # an interrupted start of Ray may crash this process
-                self._node_agent = NodeAgent(name)
-                self._engine = Engine(self._node_agent.tree, address=address)
-                pool = ActorPool(self._engine, name, self._node_agent, timeout_s=timeout_s)
-                pool.wanted_reserve = dict(reserve or {})
-                sample_leases = SampleLeases(
-                    samples,
-                    batch_size=job.training.batch_size,
-                    trained=list(resumed.trained),
-                    partly_applied=resumed.partly_applied,
-                )
-                self._lease_server = LeaseServer(sample_leases, self._token, self._engine.ip())
-                self._listeners.append(self._lease_server)
+                pool = self._start_engine(name, timeout_s)
+                pool.requested_reserve = dict(reserve or {})
+                self._lease_server = self._serve_leases(samples, resumed)
                 links = TcpTransport(self._token) if transport == "tcp" else RayTransport(name, NAMESPACE)
                 self._replica_group = ReplicaGroup(
                     self.job, program or BuiltIn(), pool, self._lease_server, self._token, links
@@ -125,19 +116,42 @@ class Session:
                 self._recovery = Recovery(
                     self._replica_group, self._snapshots, self._account, self._lock, self._stats.at_s
                 )
-                self._heartbeats = Heartbeats(
-                    self._watched,
-                    beat=lambda member: member.actor.pid.remote(),
-                    answered=pool.answered,
-                    end=pool.end_silent,
-                    engine_alive=self._engine.alive,
-                    lost=lambda: self._recovery.give_up(engine_died()),
-                    limit_s=hang_s,
-                )
-                self._heartbeats.start()
+                self._heartbeats = self._start_heartbeats(pool, hang_s)
         except BaseException:
             self.stop()
             raise
+
+    def _start_engine(self, name: str, timeout_s: float) -> ActorPool:
+        """Start Ray, or connect to it, and return the pool of the session's actors."""
+        self._node_agent = NodeAgent(name)
+        self._engine = Engine(self._node_agent.tree, address=self._address)
+        return ActorPool(self._engine, name, self._node_agent, timeout_s=timeout_s)
+
+    def _serve_leases(self, samples: int | None, resumed: SnapshotInfo) -> LeaseServer:
+        """Serve leases of the samples that the run that this one resumes has not trained."""
+        assert self._engine is not None
+        sample_leases = SampleLeases(
+            samples,
+            batch_size=self.job.training.batch_size,
+            trained=list(resumed.trained),
+            partly_applied=resumed.partly_applied,
+        )
+        lease_server = LeaseServer(sample_leases, self._token, self._engine.ip())
+        self._listeners.append(lease_server)
+        return lease_server
+
+    def _start_heartbeats(self, pool: ActorPool, limit_s: float) -> Heartbeats:
+        heartbeats = Heartbeats(
+            self._watched,
+            beat=lambda member: member.actor.pid.remote(),
+            answered=pool.answered,
+            end=pool.end_silent,
+            engine_alive=pool.engine.alive,
+            lost=lambda: self._recovery.give_up(engine_died()),
+            limit_s=limit_s,
+        )
+        heartbeats.start()
+        return heartbeats
 
     def __enter__(self) -> Session:
         return self
@@ -147,7 +161,7 @@ class Session:
 
     @property
     def whole_cores(self) -> bool:
-        """Whether CPU limits can be whole cores only, because there are no control groups."""
+        """Return whether CPU limits can be whole cores only, because there are no control groups."""
         return any(available.tree is None for available in self._live.pool.node_resources)
 
     @property

@@ -55,7 +55,7 @@ class Reports:
         self.nonsense = ""
         """The last line whose count is not valid."""
         self.counts_from_zero = False
-        """Whether it reports the samples since its last line, so that its count restarts at 0 with each start."""
+        """Return whether it reports samples since its last line, so that its count restarts at 0 with each start."""
         self._earlier_epochs = 0  # samples of earlier epochs, if the count restarts with each epoch
         self._progress = progress
         self._batch_size = batch_size

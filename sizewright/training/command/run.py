@@ -114,7 +114,7 @@ class Run:
 
     @property
     def finished(self) -> bool:
-        """Whether the command has succeeded: its chief, or without a chief all workers."""
+        """Return whether the command has succeeded: its chief, or without a chief all workers."""
         role: Role = "chief" if self._has("chief") else "worker"
         codes = [each.exit_code for each in self._observations if each.metrics.role == role]
         return bool(codes) and all(code == 0 for code in codes)
@@ -132,7 +132,7 @@ class Run:
 
     @property
     def counts_from_zero(self) -> bool:
-        """Whether the counts restart at 0 with each start."""
+        """Return whether the counts restart at 0 with each start."""
         return self._command.progress.source == "log_samples" or any(
             each.counts_from_zero for each in self._observations
         )
@@ -172,7 +172,7 @@ class Run:
 
     @property
     def _each_reports(self) -> bool:
-        """Whether every worker must report: there is no chief that may do so for all."""
+        """Return whether every worker must report: there is no chief that may do so for all."""
         return self._command.progress.counts == "replica" and not self._has("chief")
 
     def _trainers(self) -> Iterator[tuple[CommandReplica | RayReplica, ReplicaObservation]]:

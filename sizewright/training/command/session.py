@@ -84,7 +84,7 @@ class CommandSession:
 
     @property
     def whole_cores(self) -> bool:
-        """Whether CPU limits can be whole cores only, because there are no control groups."""
+        """Return whether CPU limits can be whole cores only, because there are no control groups."""
         return any(available.tree is None for available in self._place.node_resources)
 
     @property
@@ -159,7 +159,7 @@ class CommandSession:
 
     @property
     def finished(self) -> bool:
-        """Whether the command has succeeded."""
+        """Return whether the command has succeeded."""
         return self._status == "finished"
 
     def wait(self, timeout_s: float | None = None) -> bool:

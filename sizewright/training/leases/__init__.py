@@ -1,1 +1,1 @@
-"""Which samples are trained, by whom, and where a worker reads its own."""
+"""Leases: the samples that are trained, and the workers that train them."""

@@ -80,7 +80,7 @@ class _ReadBatch(NamedTuple):
     lease: int
     until: int
     is_empty: bool
-    """Whether all its rows are broken, so that there is nothing to train."""
+    """True if all its rows are broken, so that there is nothing to train."""
 
 
 class BatchSource(Protocol):

@@ -168,7 +168,7 @@ class SampleLeases:
 
     @property
     def finished(self) -> bool:
-        """Whether all samples are trained."""
+        """Return whether all samples are trained."""
         return not self._free and not self._partly_applied and not self._open_leases
 
     @property

@@ -33,7 +33,7 @@ class ServerGroup:
         self.scale = 1.0
         """The scale of the tables."""
         self.fill = False
-        """Whether tables are filled with their rows before training."""
+        """If true, tables are filled with their rows before training."""
         self.handover = threading.Lock()
         """Held while servers hand over rows."""
         self._job = job

@@ -54,7 +54,7 @@ class Snapshots:
         self._address: Any = None
         self._stop = threading.Event()
         self.complete = False
-        """Whether the store has had a snapshot of all servers."""
+        """True once the store has had a snapshot of all servers."""
         self.lock = threading.RLock()
         """Held for one snapshot from its beginning until it is on disk."""
         self._job = replica_group.job
@@ -62,12 +62,12 @@ class Snapshots:
 
     @property
     def on(self) -> bool:
-        """Whether the store runs, so that servers can be restored from it."""
+        """Return whether the store runs, so that servers can be restored from it."""
         return self._store is not None
 
     @property
     def at_interval(self) -> bool:
-        """Whether snapshots are taken at an interval."""
+        """Return whether snapshots are taken at an interval."""
         return self._interval_s is not None
 
     def open(self, dense: Floats) -> None:

@@ -71,16 +71,16 @@ class StoreProcess:
 class ActorPool:
     """The replicas of one session, on this machine or on all machines of a Ray cluster."""
 
-    def __init__(self, engine: Engine, name: str, here: NodeAgent, *, timeout_s: float) -> None:
+    def __init__(self, engine: Engine, name: str, own_agent: NodeAgent, *, timeout_s: float) -> None:
         self.engine, self.ray = engine, engine.ray
         self.name = name
         self.timeout_s = timeout_s
         self.reserve: dict[Role, list[ReplicaHandle]] = {"ps": [], "worker": []}
-        self.wanted_reserve: Mapping[str, int] = {}
+        self.requested_reserve: Mapping[str, int] = {}
         """The target number of idle, loaded replicas of each role."""
-        self.wanted_in_all: Mapping[Role, int] = {}
+        self.requested_replicas: Mapping[Role, int] = {}
         """The target number of loaded replicas of each role, including idle ones."""
-        self._nodes = Nodes(engine, name, here)
+        self._nodes = Nodes(engine, name, own_agent)
         self._placement = ReplicaPlacement(engine, timeout_s=timeout_s)
         self._next: dict[Role, int] = {"ps": 0, "worker": 0}
         self._members: list[ReplicaHandle] = []

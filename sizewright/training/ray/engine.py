@@ -103,7 +103,7 @@ class Engine:
 
     @property
     def local(self) -> bool:
-        """Whether all replicas run on this host."""
+        """Return whether all replicas run on this host."""
         return self.address is None
 
     def ip(self) -> str:

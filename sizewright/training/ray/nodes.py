@@ -20,13 +20,13 @@ class Nodes:
     Machines are known by their Ray node id; this host alone has the id "".
     """
 
-    def __init__(self, engine: Engine, name: str, here: NodeAgent) -> None:
+    def __init__(self, engine: Engine, name: str, own_agent: NodeAgent) -> None:
         self.node_resources: dict[str, NodeResources] = {}
         """The resources of each machine by node id."""
         self._engine = engine
         self._ray = engine.ray
         self._name = name
-        self._here = here
+        self._own_agent = own_agent
         self._actors: dict[str, Any] = {}
 
     def find(self) -> set[str]:
@@ -35,7 +35,7 @@ class Nodes:
         Raise EngineError if a machine cannot be used.
         """
         if self._engine.local:
-            self.node_resources = self.node_resources or {"": self._here.available()}
+            self.node_resources = self.node_resources or {"": self._own_agent.available()}
             return set()
         alive = self.alive()
         gone = self._actors.keys() - alive
@@ -69,7 +69,7 @@ class Nodes:
     def ask(self, method: str, names: Mapping[str, list[Any]]) -> list[Any]:
         """Call a method of each machine's NodeAgent with its items; machines that have gone or hang are skipped."""
         if self._engine.local:
-            return [getattr(self._here, method)(names.get("", []))]
+            return [getattr(self._own_agent, method)(names.get("", []))]
         try:
             alive = self.alive()
         except EngineDiedError:

@@ -225,7 +225,7 @@ class ReplicaGroup:
 
     def load_ahead(self, counts: Mapping[Role, int], size: Resources) -> None:
         """Load replicas up to these counts by role, including members, and keep them until the session ends."""
-        self.pool.wanted_in_all = counts
+        self.pool.requested_replicas = counts
         new = []
         for role, count in counts.items():
             missing = count - len(self.membership.of(role)) - len(self.pool.reserve[role])
@@ -236,7 +236,7 @@ class ReplicaGroup:
     def fill_reserve(self) -> None:
         """Start and load replicas that the reserve lacks, in the background."""
         for role in ROLES:
-            missing = self.pool.wanted_reserve.get(role, 0) - len(self.pool.reserve[role])
+            missing = self.pool.requested_reserve.get(role, 0) - len(self.pool.reserve[role])
             present = self.membership.of(role)
             if missing > 0 and present:
                 new = self.pool.start(role, [present[0].resources] * missing, fresh=True)
@@ -304,8 +304,8 @@ class ReplicaGroup:
 
     def _room(self, role: Role) -> int:
         """Return how many idle replicas of a role may be kept."""
-        missing = self.pool.wanted_in_all.get(role, 0) - len(self.membership.of(role))
-        return max(self.pool.wanted_reserve.get(role, 0), missing)
+        missing = self.pool.requested_replicas.get(role, 0) - len(self.membership.of(role))
+        return max(self.pool.requested_reserve.get(role, 0), missing)
 
     @contextlib.contextmanager
     def _ended_unless_done(self, newcomers: Sequence[ReplicaHandle]) -> Iterator[None]:

@@ -22,7 +22,7 @@ from sizewright.training.transport.wire import Caller, Hello, Stranger, drop
 _SWITCH_INTERVAL_S = 0.0005
 _THREADS = ThreadCache()
 _CLOSE_TIMEOUT_S = 5.0
-MOST_STRANGERS, HANDSHAKE_S = 64, 10.0
+MAX_STRANGERS, HANDSHAKE_S = 64, 10.0
 _BACKLOG = 128
 _AT_ONCE = 16
 _FULL_S = 0.05
@@ -33,7 +33,7 @@ Serve = Callable[[socket.socket, Hello], None]
 class Listener:
     """Listens on a free port of `host` until closed, and serves each authenticated connection in its own thread.
 
-    Connections that are not authenticated yet (strangers) have a deadline and no thread. At most `MOST_STRANGERS` of
+    Connections that are not authenticated yet (strangers) have a deadline and no thread. At most `MAX_STRANGERS` of
     them are kept; the oldest is dropped to admit another.
     """
 
@@ -100,7 +100,7 @@ class Listener:
                 self._drop_stranger(selector, next(iter(self._strangers.values()), None))
                 time.sleep(_FULL_S)
                 return
-            if len(self._strangers) >= MOST_STRANGERS:
+            if len(self._strangers) >= MAX_STRANGERS:
                 self._drop_stranger(selector, next(iter(self._strangers.values())))
             try:
                 stranger = Stranger(link, self._token, time.monotonic() + HANDSHAKE_S)

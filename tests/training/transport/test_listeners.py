@@ -14,7 +14,7 @@ from collections.abc import Iterator
 import pytest
 
 from sizewright.training.transport import listeners
-from sizewright.training.transport.listeners import MOST_STRANGERS, Listener
+from sizewright.training.transport.listeners import MAX_STRANGERS, Listener
 from sizewright.training.transport.wire import Caller, Hello, connect, receive_bytes
 from tests.helpers.training_parts import TOKEN
 
@@ -63,9 +63,9 @@ def strangers(address: tuple[str, int], count: int) -> Iterator[list[socket.sock
 
 def test_silent_strangers_block_nobody_and_use_no_threads(listener: Listener) -> None:
     before = threading.active_count()
-    with strangers(listener.address, 3 * MOST_STRANGERS):
+    with strangers(listener.address, 3 * MAX_STRANGERS):
         assert is_served(listener.address)
-        assert len(listener._strangers) <= MOST_STRANGERS
+        assert len(listener._strangers) <= MAX_STRANGERS
         assert threading.active_count() <= before + 1
 
 
