@@ -48,7 +48,28 @@ def check_cool_down(plan: Plan, ends_at_s: float, now_s: float) -> None:
         )
 
 
-def check_same_sizes(plan: Plan, same: bool) -> None:
-    """Raise InputError where the plan was applied before, and not with the `same` sizes."""
-    if not same:
-        raise InputError(f"Plan {plan.id} was applied with other sizes.", "Give the changed plan an id of its own.")
+def check_same(plan: Plan, applied: object, planned: object, what: str = "sizes") -> None:
+    """Raise InputError where a plan that was applied before has changed since in `what`."""
+    if applied != planned:
+        raise InputError(f"Plan {plan.id} was applied with other {what}.", "Give the changed plan an id of its own.")
+
+
+def check_current(plan: Plan, is_current: bool, current: str) -> None:
+    """Raise InputError where the plan was made for another allocation than the `current` one of its job."""
+    if plan.current is not None and not is_current:
+        raise InputError(
+            f"Plan {plan.id} was made for {plan.current.describe()}, but {plan.job.name} runs with {current}.",
+            "Make a new plan from what runs now.",
+        )
+
+
+def check_no_job(job: str, exists: bool) -> None:
+    """Raise InputError where another job has the name of the one to launch."""
+    if exists:
+        raise InputError(f"There is a {job} already.", "Make a plan that adjusts it, or rename the job.")
+
+
+def check_not_ended(job: str, has_ended: bool) -> None:
+    """Raise InputError where the job to adjust has ended."""
+    if has_ended:
+        raise InputError(f"{job} has ended: there is nothing to change.", "Launch it with a new plan.")

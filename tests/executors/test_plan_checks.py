@@ -10,8 +10,11 @@ from sizewright.executors.plan_checks import (
     check_adjusts,
     check_capable,
     check_cool_down,
+    check_current,
     check_launches,
-    check_same_sizes,
+    check_no_job,
+    check_not_ended,
+    check_same,
 )
 from sizewright.spec import Allocation, Handle, Job, Plan
 
@@ -50,6 +53,25 @@ def test_a_cool_down_ends_at_its_time() -> None:
 
 
 def test_a_plan_that_was_applied_keeps_its_sizes() -> None:
-    check_same_sizes(ADJUST, True)
+    check_same(ADJUST, SIZES, SIZES)
     with pytest.raises(InputError, match=r"^Plan p1 was applied with other sizes\."):
-        check_same_sizes(ADJUST, False)
+        check_same(ADJUST, SIZES, None)
+    with pytest.raises(InputError, match=r"^Plan p1 was applied with other migrations\."):
+        check_same(ADJUST, (), ("ps-0",), "migrations")
+
+
+def test_a_plan_is_made_from_what_runs_now() -> None:
+    check_current(ADJUST, False, "nothing")  # the plan does not say what it was made for
+    plan = ADJUST.model_copy(update={"current": SIZES})
+    check_current(plan, True, SIZES.describe())
+    with pytest.raises(InputError, match=rf"^Plan p1 was made for {SIZES.describe()}, but .* runs with 2 PS\."):
+        check_current(plan, False, "2 PS")
+
+
+def test_a_job_has_a_name_of_its_own_and_changes_only_while_it_runs() -> None:
+    check_no_job("job 7", False)
+    check_not_ended("Job 7", False)
+    with pytest.raises(InputError, match=r"^There is a job 7 already\."):
+        check_no_job("job 7", True)
+    with pytest.raises(InputError, match=r"^Job 7 has ended: there is nothing to change\."):
+        check_not_ended("Job 7", True)

@@ -21,7 +21,13 @@ from sizewright.executors.kubernetes.manifest_executor import ManifestExecutor
 from sizewright.executors.kubernetes.object_copy import ObjectCopy
 from sizewright.executors.kubernetes.pods import Pods
 from sizewright.executors.plan_annotations import APPLIED_AT, BASE_MARK, plan_annotations, read_plan
-from sizewright.executors.plan_checks import check_adjusts, check_capable, check_launches
+from sizewright.executors.plan_checks import (
+    check_adjusts,
+    check_capable,
+    check_launches,
+    check_no_job,
+    check_not_ended,
+)
 from sizewright.executors.time_to_first_step import TimeToFirstStep
 from sizewright.spec import Allocation, Capabilities, Handle, Job, Metrics, Outcome, Plan, Role
 from sizewright.spec.outcome import Status
@@ -272,10 +278,7 @@ class ClusterExecutor(ManifestExecutor):
 
     def _check_launched(self, handle: Handle, job_object: Mapping[str, Any], planned_object: PlannedObject) -> None:
         """Raise InputError if the job was not launched by this very plan."""
-        if not LiveObject(job_object, self).was_applied_by(planned_object):
-            raise InputError(
-                f"There is a {self.kind} {handle.id} already.", "Make a plan that adjusts it, or rename the job."
-            )
+        check_no_job(f"{self.kind} {handle.id}", not LiveObject(job_object, self).was_applied_by(planned_object))
 
     def _check_can_adjust(
         self, handle: Handle, job_object: Mapping[str, Any], live_object: LiveObject, planned_object: PlannedObject
@@ -287,10 +290,7 @@ class ClusterExecutor(ManifestExecutor):
             raise InputError(f"{self.kind} {handle.id} is being deleted.", "Launch it with a new plan when it is gone.")
         if plan.kind == "keep" or live_object.was_applied_by(planned_object):
             return False
-        if self.end_status(job_object):
-            raise InputError(
-                f"{self.kind} {handle.id} has ended: there is nothing to change.", "Launch it with a new plan."
-            )
+        check_not_ended(f"{self.kind} {handle.id}", self.end_status(job_object) is not None)
         live_object.check_current(plan)
         if live_object.has(planned_object):
             return False

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from sizewright.errors import InputError
 from sizewright.executors.kubernetes.container_spec import YamlMap, rounded
 from sizewright.executors.plan_annotations import APPLIED_AT, PLAN_ID, PLAN_RECORD, has_plan, read_plan
-from sizewright.executors.plan_checks import check_cool_down, check_same_sizes
+from sizewright.executors.plan_checks import check_cool_down, check_current, check_same
 from sizewright.spec import ROLES, Group, Plan, Role
 from sizewright.spec.units import format_count
 
@@ -69,7 +69,7 @@ class LiveObject:
         """
         if self._annotations.get(PLAN_ID) != planned.plan.id:
             return False
-        check_same_sizes(planned.plan, self.sizes == planned.sizes)
+        check_same(planned.plan, self.sizes, planned.sizes)
         return True
 
     def has(self, planned: PlannedObject) -> bool:
@@ -89,18 +89,14 @@ class LiveObject:
         """Raise InputError if the plan was made for other sizes than the object has."""
         if plan.current is None:
             return
-        if self.has(PlannedObject(plan.model_copy(update={"target": plan.current}), self._executor)):
-            return
+        is_current = self.has(PlannedObject(plan.model_copy(update={"target": plan.current}), self._executor))
         sizes = [
             f"{group.replicas} × {role} of {format_count(group.cpu, 'core')}"
             for role, groups in self.sizes.items()
             for group in groups
         ]
         batch = f"batch {self.batch_size(plan.current.batch_size)}"
-        raise InputError(
-            f"Plan {plan.id} was made for {plan.current.describe()}, but the cluster has {', '.join(sizes)}, {batch}.",
-            "Make a new plan from what runs now.",
-        )
+        check_current(plan, is_current, f"{', '.join(sizes)}, {batch}")
 
     def check_cool_down(self, plan: Plan, now_s: float) -> None:
         """Raise InputError during the cool-down of the plan that was applied last."""

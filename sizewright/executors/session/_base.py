@@ -13,7 +13,7 @@ from typing import Any, Protocol
 from sizewright.errors import InputError, SizewrightError
 from sizewright.executors.change_costs import SESSION_PRIORS, ChangeCosts
 from sizewright.executors.plan_annotations import check_no_secrets
-from sizewright.executors.plan_checks import check_cool_down, check_launches
+from sizewright.executors.plan_checks import check_adjusts, check_cool_down, check_current, check_launches, check_same
 from sizewright.executors.yaml_documents import to_yaml
 from sizewright.spec import Allocation, Capabilities, ChangeCost, Handle, Job, Metrics, Outcome, Plan
 from sizewright.spec._paths import absolute
@@ -52,16 +52,11 @@ class _Run:
     def has_applied(self, plan: Plan) -> bool:
         """Return whether the plan was applied already. Raises InputError where its id belongs to another change."""
         applied = next((each for each in self.plans if (each.id, each.kind) == (plan.id, plan.kind)), None)
-        if applied and (applied.target, applied.migrate, applied.rebalance) != (
-            plan.target,
-            plan.migrate,
-            plan.rebalance,
-        ):
-            raise InputError(
-                f"Plan {plan.id} was already applied, with target {applied.target.describe()}.",
-                "Give the changed plan a new id.",
-            )
-        return applied is not None
+        if applied is None:
+            return False
+        check_same(plan, applied.target, plan.target)
+        check_same(plan, (applied.migrate, applied.rebalance), (plan.migrate, plan.rebalance), "migrations")
+        return True
 
 
 class SessionExecutor:
@@ -245,24 +240,13 @@ class SessionExecutor:
         return run
 
     def _check_adjust(self, run: _Run, handle: Handle, plan: Plan) -> None:
-        if plan.kind == "launch":
-            raise InputError(f"Plan {plan.id} launches a job and cannot adjust {handle.id}.", "Pass it to launch.")
-        if plan.job.name != handle.job:
-            raise InputError(
-                f"Plan {plan.id} is for job {plan.job.name}, but the handle is for {handle.job}.",
-                "Pass the handle of the plan's job.",
-            )
+        check_adjusts(plan, handle)
         if plan.migrate:
             self._check_migrate(run, plan)
         if plan.rebalance:
             self._check_rebalance(plan)
         current = run.session.allocation
-        if plan.current is not None and plan.current != current:
-            raise InputError(
-                f"Plan {plan.id} was made for {plan.current.describe()}, "
-                f"but {handle.job} runs {current.describe() if current else 'nothing yet'}.",
-                "Make a new plan from the current allocation.",
-            )
+        check_current(plan, plan.current == current, current.describe() if current else "no replicas yet")
 
     def _check_migrate(self, run: _Run, plan: Plan) -> None:
         if plan.job.command:

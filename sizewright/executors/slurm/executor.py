@@ -14,8 +14,11 @@ from sizewright.executors.plan_checks import (
     check_adjusts,
     check_capable,
     check_cool_down,
+    check_current,
     check_launches,
-    check_same_sizes,
+    check_no_job,
+    check_not_ended,
+    check_same,
 )
 from sizewright.executors.slurm.commands import SlurmCli, SlurmJob
 from sizewright.executors.slurm.jobs import SlurmJobs, SlurmRecord
@@ -91,7 +94,7 @@ class SlurmExecutor(SlurmRenderer):
             record = self._adjustable(handle)
             if plan.kind == "keep" or _was_carried_out(record, plan):
                 return
-            _check_current(record, plan)
+            check_current(plan, _is_current(record, plan), record.last.plan.target.describe())
             is_same = rounded_allocation(plan.target) == rounded_allocation(record.last.plan.target)
             if is_same and self._unfinished(record):
                 return
@@ -145,17 +148,10 @@ class SlurmExecutor(SlurmRenderer):
         """
         for record in map(self._submitter.recovered, self._jobs.launched_by(plan)):
             if record.starts and self._unfinished(record):
-                if rounded_allocation(record.starts[0].plan.target) != rounded_allocation(plan.target):
-                    raise InputError(
-                        f"Plan {plan.id} was launched with other sizes.", "Give the changed plan an id of its own."
-                    )
+                check_same(plan, rounded_allocation(record.starts[0].plan.target), rounded_allocation(plan.target))
                 return Handle(executor=self.name, id=record.id, job=plan.job.name)
         for record in map(self._submitter.recovered, self._jobs.named(plan.job.name)):
-            if record.starts and self._unfinished(record):
-                raise InputError(
-                    f"There is a job {plan.job.name} already ({record.id}).",
-                    "Make a plan that adjusts it, or rename the job.",
-                )
+            check_no_job(f"job {record.id}", bool(record.starts and self._unfinished(record)))
         return None
 
     def _restart(self, record: SlurmRecord, plan: Plan, script: str) -> None:
@@ -250,8 +246,7 @@ class SlurmExecutor(SlurmRenderer):
         A job that ended in a change which was interrupted is submitted by the next change.
         """
         record = self._known(handle)
-        if not record.submitting and not self._unfinished(record):
-            raise InputError(f"Job {handle.id} has ended: there is nothing to change.", "Launch it with a new plan.")
+        check_not_ended(f"Job {handle.id}", not record.submitting and not self._unfinished(record))
         return record
 
 
@@ -262,15 +257,10 @@ def _was_carried_out(record: SlurmRecord, plan: Plan) -> bool:
     """
     if record.submitting or record.last.plan.id != plan.id:
         return False
-    check_same_sizes(plan, rounded_allocation(record.last.plan.target) == rounded_allocation(plan.target))
+    check_same(plan, rounded_allocation(record.last.plan.target), rounded_allocation(plan.target))
     return True
 
 
-def _check_current(record: SlurmRecord, plan: Plan) -> None:
-    """Raise InputError if the plan was made for other sizes than the job has."""
-    current = record.last.plan.target
-    if plan.current is not None and rounded_allocation(plan.current) != rounded_allocation(current):
-        raise InputError(
-            f"Plan {plan.id} was made for {plan.current.describe()}, but the job runs at {current.describe()}.",
-            "Make a new plan from what runs now.",
-        )
+def _is_current(record: SlurmRecord, plan: Plan) -> bool:
+    """Return whether the plan was made for the sizes that the job has."""
+    return plan.current is None or rounded_allocation(plan.current) == rounded_allocation(record.last.plan.target)

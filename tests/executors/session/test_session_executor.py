@@ -85,9 +85,9 @@ def test_refused_plans_name_the_fault() -> None:
     executor = Timed()
     handle = executor.launch(LAUNCH)
     stale = ADJUST.model_copy(update={"current": TWO, "target": ONE})
-    with pytest.raises(InputError, match=r"made for 2 workers × 1 core.* but ctr runs 1 worker × 1 core"):
+    with pytest.raises(InputError, match=r"made for 2 workers × 1 core.* but ctr runs with 1 worker × 1 core"):
         executor.adjust(handle, stale)
-    with pytest.raises(InputError, match="is for job other, but the handle is for ctr"):
+    with pytest.raises(InputError, match=r"is of kind 'adjust' for other, but .* is running"):
         executor.adjust(handle, ADJUST.model_copy(update={"job": Job(name="other")}))
     with pytest.raises(InputError, match="has no job p-9 of executor 'timed'"):
         executor.observe(handle.model_copy(update={"id": "p-9"}))

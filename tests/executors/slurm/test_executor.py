@@ -213,7 +213,7 @@ def test_job_accepted_without_an_answer_is_found(tmp_path: Path, monkeypatch: py
     assert executor.launch(plan()) == handle  # it is there already
     other = get_executor("slurm", folder=tmp_path / "jobs")
     assert other.observe(handle).replicas == ()
-    with pytest.raises(InputError, match="launched with other sizes"):
+    with pytest.raises(InputError, match="applied with other sizes"):
         other.launch(plan(workers=5))
     with pytest.raises(UnsupportedError):
         other.adjust(handle, plan(kind="adjust", id="p-2", migrate=("ps-0",)))
@@ -323,7 +323,7 @@ def test_job_that_may_be_queued_is_not_submitted_twice(
     assert executor.launch(plan()) == handle
     assert len(queued(jobs)) == 1
     assert "sizewright:p-1" in queued(jobs)[0].split()
-    with pytest.raises(InputError, match="There is a job ctr already"):
+    with pytest.raises(InputError, match=r"There is a job ctr\.p-1 already"):
         executor.launch(plan(id="p-9"))
 
 
