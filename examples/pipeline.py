@@ -1,9 +1,9 @@
-"""A whole pipeline: measure if nothing is known, recommend, run, keep what became of it, retrain when runs drift.
+"""A complete pipeline: profile if there are too few trials, recommend, run, record the run, retrain after drift.
 
     python examples/pipeline.py job.yaml
 
-Trials and history are in $SIZEWRIGHT_STORE (sizewright.db), learned priors in $SIZEWRIGHT_TRACKING_URI. The bounds of
-the job must be such that this host can hold what is recommended.
+Trials and history are in $SIZEWRIGHT_STORE (default: sizewright.db), learned priors in $SIZEWRIGHT_TRACKING_URI. Choose
+the bounds of the job such that any allocation within them fits this host.
 """
 
 from __future__ import annotations
@@ -18,26 +18,26 @@ from sizewright.executors import get_executor
 
 
 def main() -> None:
-    """Raises SizewrightError, with one sentence that says what to do."""
+    """Run the pipeline. Raises SizewrightError, whose message ends with a remedy."""
     parser = argparse.ArgumentParser()
     parser.add_argument("job")
-    parser.add_argument("--samples", type=int, help="train so many, not the job's own")
+    parser.add_argument("--samples", type=int, help="number of samples to train; default: those of the job file")
     parser.add_argument("--plan", default="plan.yaml")
-    told = parser.parse_args()
-    if told.samples is not None and told.samples < 1:
-        parser.error("--samples must be above 0")
+    args = parser.parse_args()
+    if args.samples is not None and args.samples < 1:
+        parser.error(f"--samples must be above 0, got {args.samples}.")
     uri = os.environ.get("SIZEWRIGHT_TRACKING_URI", "sqlite:///sizewright-models.db")
 
-    answer = sw.recommend(told.job, tracking_uri=uri)
+    answer = sw.recommend(args.job, tracking_uri=uri)
     if answer.evidence.trials < 2:
-        sw.profile(told.job, trials=4, accept_drift=True)
-        answer = sw.recommend(told.job, tracking_uri=uri)
+        sw.profile(args.job, trials=4, accept_drift=True)
+        answer = sw.recommend(args.job, tracking_uri=uri)
     if answer.target is None:
         sys.exit(f"{answer.status}: {' '.join(answer.reasons)}")
-    plan = sw.plan(told.job, answer)
-    Path(told.plan).write_text(get_executor("local").render(plan), encoding="utf-8")
+    plan = sw.plan(args.job, answer)
+    Path(args.plan).write_text(get_executor("local").render(plan), encoding="utf-8")
 
-    outcome = sw.run(plan, samples=told.samples)  # it is kept in the store's history
+    outcome = sw.run(plan, samples=args.samples)  # recorded in the history of the store
     print(f"{outcome.status}: {outcome.samples:,} samples in {outcome.duration_s:.0f} s")
 
     drift = sw.drift(tracking_uri=uri)

@@ -1,4 +1,4 @@
-"""Draw the fitted model of a job with its measured trials: python examples/plot_fit.py JOB STORE PICTURE."""
+"""Draw the fitted model of a job and its measured trials: python examples/plot_fit.py JOB STORE PICTURE."""
 
 from __future__ import annotations
 
@@ -20,39 +20,47 @@ POINTS = 80
 
 
 def main(job_file: str, store: str, picture: str) -> None:
-    """Left: samples/s over the workers' cores, one curve per kind of PS. Right: predicted against measured."""
+    """Draw two plots: samples/s over the cores of the workers, and predicted over measured samples/s."""
     job = sw.load_job(job_file)
     with sw.open_store(store) as opened:
         trials = [t for t in opened.trials(job_hash=job.hash) if t.usable]
     model = ThroughputModel().fit(trials)
     embedding_bytes = table_bytes(job)
-    figure, (left, right) = plt.subplots(1, 2, figsize=(11, 4.4), dpi=110, width_ratios=(3, 2))
-    draw_curves(left, model, trials, job.training.batch_size, embedding_bytes)
-    draw_fit(right, model, trials)
+    figure, (curve_axes, fit_axes) = plt.subplots(1, 2, figsize=(11, 4.4), dpi=110, width_ratios=(3, 2))
+    draw_curves(curve_axes, model, trials, job.training.batch_size, embedding_bytes)
+    draw_fit(fit_axes, model, trials)
     figure.suptitle(f"{job.name}: {len(trials)} measured trials and the fitted model (90 % intervals)", fontsize=11)
     figure.tight_layout()
     figure.savefig(picture)
 
 
-def draw_curves(axes: Any, model: ThroughputModel, trials: list[sw.Trial], batch_size: int, size: float) -> None:
-    """Curves for the PS that most trials with full tables had."""
+def draw_curves(
+    axes: Any, model: ThroughputModel, trials: list[sw.Trial], batch_size: int, embedding_bytes: float
+) -> None:
+    """Draw curves for the combinations of workers and PS that most trials with full tables have."""
     full = [t for t in trials if t.table_scale == max(t.table_scale or 0 for t in trials)]
     kinds = sorted({(t.workers, t.ps, t.ps_cpu) for t in full}, key=lambda k: -sum((t.workers, t.ps, t.ps_cpu) == k
                                                                                    for t in full))  # fmt: skip
     for color, (workers, ps, ps_cpu) in zip(COLORS, kinds, strict=False):
         cores = np.linspace(0.1, 1.7, POINTS)
-        fixed = {"workers": workers, "ps": ps, "ps_cpu": ps_cpu, "batch_size": batch_size, "embedding_bytes": size}
+        fixed = {
+            "workers": workers,
+            "ps": ps,
+            "ps_cpu": ps_cpu,
+            "batch_size": batch_size,
+            "embedding_bytes": embedding_bytes,
+        }
         columns = {name: np.full(POINTS, value, float) for name, value in fixed.items()}
         columns["worker_cpu"] = cores / workers
         curve, (lower, upper) = model.predict(columns), model.predict_interval(columns)
-        mine = [t for t in full if (t.workers, t.ps, t.ps_cpu) == (workers, ps, ps_cpu)]
-        x = [t.workers * (t.worker_cpu or 1) for t in mine]
+        matching = [t for t in full if (t.workers, t.ps, t.ps_cpu) == (workers, ps, ps_cpu)]
+        x = [t.workers * (t.worker_cpu or 1) for t in matching]
         label = f"{workers} worker{'s' * (workers > 1)}, {ps} PS × {ps_cpu:g} cores"
         inside = (cores >= min(x)) & (cores <= max(x))
         axes.plot(cores, curve, color=color, linewidth=1, linestyle="--")
         axes.plot(cores[inside], curve[inside], color=color)
         axes.fill_between(cores, lower, upper, color=color, alpha=0.10, linewidth=0)
-        axes.plot(x, [t.throughput for t in mine], "o", color=color, markersize=6, label=label)
+        axes.plot(x, [t.throughput for t in matching], "o", color=color, markersize=6, label=label)
     axes.plot([], [], color="#888888", linewidth=1, linestyle="--", label="predicted, nothing measured")
     axes.set(xlabel="cores of all workers", ylabel="samples/s", ylim=(0, None))
     axes.legend(frameon=False, fontsize=8)
@@ -60,7 +68,7 @@ def draw_curves(axes: Any, model: ThroughputModel, trials: list[sw.Trial], batch
 
 
 def draw_fit(axes: Any, model: ThroughputModel, trials: list[sw.Trial]) -> None:
-    """Every trial: on the diagonal the model would be exact."""
+    """Draw predicted over measured samples/s; on the diagonal, predictions are exact."""
     measured = np.array([t.throughput for t in trials])
     predicted, (lower, upper) = model.predict(trials), model.predict_interval(trials)
     bars = (predicted - lower, upper - predicted)

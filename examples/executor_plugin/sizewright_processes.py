@@ -1,8 +1,7 @@
-"""An executor of one's own: each replica is a plain process of this host, with no limits of any kind.
+"""An executor in its own package: each replica is a plain process on this host, without resource limits.
 
-It is complete: it keeps the contract of executors, which `test_contract.py` beside it holds it against, and is found by
-name once the package is installed, since `pyproject.toml` registers it. A change ends all processes and starts them
-anew, so that the job's own checkpoints are what it goes on from.
+The package is complete: `test_contract.py` runs the contract of executors, and `pyproject.toml` registers the name. A
+change restarts all processes, so the job continues from its own checkpoints.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ from sizewright.spec import (
 
 @dataclass
 class Run:
-    """A job: its processes by role and number, and what it has trained in starts that are over."""
+    """A job: its plans, its processes by role and index, and the samples that it trained before the last restart."""
 
     plans: list[Plan]
     folder: Path
@@ -50,7 +49,7 @@ class Run:
 
     @property
     def target(self) -> Allocation:
-        """What it was brought to last."""
+        """Return the target of the last plan."""
         return self.plans[-1].target
 
 
@@ -66,12 +65,12 @@ class ProcessesExecutor:
         self._runs: dict[str, Run] = {}
 
     def launch(self, plan: Plan) -> Handle:
-        """Start all replicas; the job of this very plan is not started twice."""
+        """Start all replicas. If the plan was launched already, return the handle of that job."""
         if plan.kind != "launch":
-            raise InputError(f"Plan {plan.id} does not launch a job.", "Pass it to adjust.")
-        for number, run in self._runs.items():
+            raise InputError(f"Plan {plan.id} does not launch a job.", "Pass it to `adjust`.")
+        for run_id, run in self._runs.items():
             if run.outcome is None and _carried_out(run, plan):
-                return Handle(executor=self.name, id=number, job=plan.job.name)
+                return Handle(executor=self.name, id=run_id, job=plan.job.name)
         run = Run([], Path(tempfile.mkdtemp(prefix="sizewright-processes-")))
         self._start(run, plan)
         handle = Handle(executor=self.name, id=f"{plan.job.name}-{uuid.uuid4().hex[:8]}", job=plan.job.name)
@@ -81,37 +80,39 @@ class ProcessesExecutor:
     def adjust(self, handle: Handle, plan: Plan) -> None:
         """End all replicas and start those of the target."""
         if plan.migrate or plan.rebalance:
-            raise UnsupportedError("Single processes are not replaced.", "Leave migrate and rebalance out.")
+            raise UnsupportedError(
+                "This executor cannot migrate or rebalance.", "Make a plan without `migrate` and `rebalance`."
+            )
         run = self._running(handle)
         if plan.kind == "launch" or plan.job.name != handle.job:
-            raise InputError(f"Plan {plan.id} does not adjust {handle.job}.", "Make one that does.")
+            raise InputError(f"Plan {plan.id} does not adjust {handle.job}.", f"Pass a plan that adjusts {handle.job}.")
         if plan.kind == "keep" or _carried_out(run, plan) or plan.target == run.target:
             return
         if plan.current not in (None, run.target):
-            raise InputError(f"{handle.job} runs {run.target.describe()}.", "Make a plan of what runs.")
-        left_s = run.applied_at + run.plans[-1].cooldown_s - self._clock()
-        if left_s > 0:
-            raise InputError(f"{handle.job} cools down for another {left_s:.0f} s.", "Wait.")
+            raise InputError(f"{handle.job} runs {run.target.describe()}.", "Make a plan for this allocation.")
+        cooldown_left_s = run.applied_at + run.plans[-1].cooldown_s - self._clock()
+        if cooldown_left_s > 0:
+            raise InputError(f"The cool-down of {handle.job} ends in {cooldown_left_s:.0f} s.", "Adjust it then.")
         run.trained_before = self.observe(handle).samples_trained
         _end(run)
         self._start(run, plan)
 
     def observe(self, handle: Handle) -> Metrics:
-        """What the processes tell by `log_samples`."""
+        """Return the samples that the processes report with `log_samples`."""
         run = self._running(handle)
-        replicas = tuple(_metrics(run, role, number) for role, number in run.processes)
+        replicas = tuple(_metrics(run, role, index) for role, index in run.processes)
         trained = run.trained_before + sum(replica.samples for replica in replicas)
         return Metrics(replicas=replicas, samples_trained=trained, allocation=run.target)
 
     def wait(self, handle: Handle, timeout_s: float) -> bool:
-        """Whether all workers have ended, or any replica by an error."""
+        """Return True when all workers have finished or a replica has failed, and False after `timeout_s`."""
         run, until = self._known(handle), time.monotonic() + timeout_s
         while not (over := run.outcome is not None or _status(run) != "running") and time.monotonic() < until:
             time.sleep(0.05)
         return over
 
     def stop(self, handle: Handle) -> Outcome:
-        """End all replicas."""
+        """End all replicas and return the outcome."""
         run = self._known(handle)
         if run.outcome is None:
             status, trained = _status(run), self.observe(handle).samples_trained
@@ -121,57 +122,61 @@ class ProcessesExecutor:
         return run.outcome
 
     def render(self, plan: Plan) -> str:
-        """The plan itself."""
+        """Return the plan as YAML."""
         return yaml.safe_dump(plan.model_dump(mode="json", exclude_none=True), sort_keys=False)
 
     def change_cost(self, plan: Plan) -> ChangeCost:
-        """Learned from the starts so far."""
+        """Return the cost of a change, estimated from the starts so far."""
         return self.change_costs.estimate(plan)
 
     def _start(self, run: Run, plan: Plan) -> None:
-        began = self._clock()
+        started_at = self._clock()
         run.plans.append(plan)
-        words = plan.job.command.run if plan.job.command else plan.job.deploy.command
+        command = plan.job.command.run if plan.job.command else plan.job.deploy.command
         for role in ROLES:
-            for number in range(plan.target.replicas(role)):
-                told = run.folder / f"{role}-{number}-{len(run.plans)}"
-                told.mkdir()
-                env = {VARIABLE: str(told), "SIZEWRIGHT_ROLE": role, "SIZEWRIGHT_INDEX": str(number)}
-                run.processes[role, number] = subprocess.Popen(words, env=os.environ | env)
+            for index in range(plan.target.replicas(role)):
+                folder = _progress_folder(run, role, index)
+                folder.mkdir()
+                env = {VARIABLE: str(folder), "SIZEWRIGHT_ROLE": role, "SIZEWRIGHT_INDEX": str(index)}
+                run.processes[role, index] = subprocess.Popen(command, env=os.environ | env)
         run.applied_at = self._clock()
         while not any(_metrics(run, *key).samples for key in run.processes) and _status(run) == "running":
             time.sleep(0.01)
         if _status(run) == "failed":
             _end(run)
-            raise InputError(f"A replica of {plan.job.name} ended before it trained.", "See what it printed.")
-        self.change_costs.add(plan, self._clock() - began)
+            raise InputError(f"A replica of {plan.job.name} ended before it trained.", "See its output.")
+        self.change_costs.add(plan, self._clock() - started_at)
 
     def _known(self, handle: Handle) -> Run:
         if handle.id not in self._runs:
-            raise InputError(f"There is no job {handle.id}.", "Launch it.")
+            raise InputError(f"There is no job {handle.id}.", "Launch one and use its handle.")
         return self._runs[handle.id]
 
     def _running(self, handle: Handle) -> Run:
         run = self._known(handle)
         if run.outcome is not None:
-            raise InputError(f"Job {handle.id} is over.", "Launch it again.")
+            raise InputError(f"Job {handle.id} has ended.", "Launch it again.")
         return run
 
 
 def _carried_out(run: Run, plan: Plan) -> bool:
-    for before in run.plans:
-        if (before.id, before.kind, before.job.name) == (plan.id, plan.kind, plan.job.name):
-            if before.target != plan.target:
-                raise InputError(f"Plan {plan.id} brought other sizes.", "Give the changed plan an id of its own.")
+    for earlier in run.plans:
+        if (earlier.id, earlier.kind, earlier.job.name) == (plan.id, plan.kind, plan.job.name):
+            if earlier.target != plan.target:
+                raise InputError(f"Plan {plan.id} had another target before.", "Give the changed plan a new id.")
             return True
     return False
 
 
-def _metrics(run: Run, role: Role, number: int) -> ReplicaMetrics:
-    told = read_progress(run.folder / f"{role}-{number}-{len(run.plans)}").values()
+def _progress_folder(run: Run, role: Role, index: int) -> Path:
+    return run.folder / f"{role}-{index}-{len(run.plans)}"
+
+
+def _metrics(run: Run, role: Role, index: int) -> ReplicaMetrics:
+    reports = read_progress(_progress_folder(run, role, index)).values()
     return ReplicaMetrics(
-        role=role, index=number, at_s=time.monotonic(), cpu_s=0.0, throttled_s=0.0, memory_peak_bytes=0,
-        samples=sum(each.samples for each in told), steps=sum(each.steps for each in told),
+        role=role, index=index, at_s=time.monotonic(), cpu_s=0.0, throttled_s=0.0, memory_peak_bytes=0,
+        samples=sum(report.samples for report in reports), steps=sum(report.steps for report in reports),
     )  # fmt: skip
 
 

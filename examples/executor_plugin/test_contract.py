@@ -1,4 +1,4 @@
-"""The contract of executors, for this one: pytest test_contract.py"""
+"""Run the contract of executors: pytest test_contract.py"""
 
 from __future__ import annotations
 

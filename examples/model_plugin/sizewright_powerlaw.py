@@ -1,13 +1,12 @@
-"""A throughput model of one's own: each axis of an allocation counts as a power, as in Cobb and Douglas (1928).
+"""A throughput model in its own package: a product of powers of the axes, as in Cobb and Douglas (1928).
 
     log throughput = c + Σ_i a_i · log axis_i
 
-over the axes that the trials vary (workers, PS, their cores, …), by least squares. The interval is the exact one of
-linear regression: s·√(1 + xᵀ(XᵀX)⁻¹x) with Student's t at n − k degrees of freedom for another trial, without the 1 for
-the curve, so that it widens by itself away from what was measured.
+over the axes in which the trials differ (workers, PS, their cores, …), fitted by least squares. The interval is that of
+linear regression: s·√(1 + xᵀ(XᵀX)⁻¹x) times Student's t with n − k degrees of freedom for another trial; without the 1
+for the mean. It widens with the distance to the measured allocations.
 
-It is complete: it keeps the contract of models, which `test_contract.py` beside it holds it against, and is found by
-name once the package is installed, since `pyproject.toml` registers it.
+The package is complete: `test_contract.py` runs the contract of models, and `pyproject.toml` registers the name.
 """
 
 from __future__ import annotations
@@ -33,49 +32,50 @@ Floats = NDArray[np.float64]
 
 
 class PowerLawModel(BaseThroughputModel):
-    """Samples/s as a product of powers of the axes."""
+    """Predicts samples/s as a product of powers of the axes."""
 
     name = "power-law"
 
     def fit(self, X: Any, y: Any = None) -> Self:
-        """Learn from a trial table. Raises NotEnoughDataError with fewer distinct allocations than powers and two."""
-        trials = prepare_training_data(X, y)  # those that ended well, checked, their axes in logarithms
+        """Fit a trial table. Raises NotEnoughDataError if it has fewer distinct allocations than powers plus two."""
+        trials = prepare_training_data(X, y)  # successful trials, with their axes in logarithms
         axes, logs = np.column_stack(trials.axes), np.log(trials.throughput)
-        varies = np.ptp(axes, axis=0) > 0
-        terms = np.column_stack([np.ones(len(axes)), axes[:, varies]])
+        varied = np.ptp(axes, axis=0) > 0
+        terms = np.column_stack([np.ones(len(axes)), axes[:, varied]])
         distinct, needed = count_distinct(trials.axes), terms.shape[1] + 1
         if distinct < needed:
-            raise NotEnoughDataError(f"{distinct} allocations do not tell {needed - 2} powers.", needed - distinct)
-        self.imputer_, self.varies_, self.distinct_, self.needed_ = trials.imputer, varies, distinct, needed
-        self.names_ = [name for name, on in zip(trials.axes._fields, varies, strict=True) if on]
+            message = f"{needed - 2} powers need {needed} distinct allocations, got {distinct}."
+            raise NotEnoughDataError(message, needed - distinct)
+        self.imputer_, self.varied_, self.distinct_, self.needed_ = trials.imputer, varied, distinct, needed
+        self.names_ = [name for name, used in zip(trials.axes._fields, varied, strict=True) if used]
         self.powers_ = np.linalg.lstsq(terms, logs, rcond=None)[0]
-        self.spread_ = np.linalg.pinv(terms.T @ terms)
-        self.freedom_ = max(len(logs) - terms.shape[1], 1)
-        off = logs - terms @ self.powers_
-        self.noise_ = max(float(np.sqrt(off @ off / self.freedom_)), trials.relative_se)
+        self.inverse_gram_ = np.linalg.pinv(terms.T @ terms)
+        self.degrees_of_freedom_ = max(len(logs) - terms.shape[1], 1)
+        residuals = logs - terms @ self.powers_
+        self.residual_sd_ = max(float(np.sqrt(residuals @ residuals / self.degrees_of_freedom_)), trials.relative_se)
         return self
 
     def predict(self, X: Any) -> Floats:
-        """Samples/s (n,)."""
+        """Return samples/s (n,)."""
         return np.asarray(np.exp(self._terms(X) @ self.powers_))
 
     def predict_interval(self, X: Any, coverage: float = 0.9, kind: Kind = "trial") -> tuple[Floats, Floats]:
-        """Lower and upper samples/s (n,) of another trial, or of the curve."""
+        """Return lower and upper samples/s (n,) of another trial, or of the mean."""
         check_interval(coverage, kind)
         terms = self._terms(X)
-        reach = np.sum((terms @ self.spread_) * terms, axis=1) + (kind == "trial")
-        factor = np.exp(stdtrit(self.freedom_, 0.5 + coverage / 2) * self.noise_ * np.sqrt(reach))
+        variance = np.sum((terms @ self.inverse_gram_) * terms, axis=1) + (kind == "trial")
+        factor = np.exp(stdtrit(self.degrees_of_freedom_, 0.5 + coverage / 2) * self.residual_sd_ * np.sqrt(variance))
         middle = np.exp(terms @ self.powers_)
         return middle / factor, middle * factor
 
     def explain(self) -> Explanation:
-        """The powers; all of them have evidence, since axes that did not vary have none."""
+        """Return the powers. None is pinned, because only axes that vary have a power."""
         self._check_fitted()
         names = ["scale", *self.names_]
         return Explanation(
             model=self.name,
             parameters=dict(zip(names, self.powers_.tolist(), strict=True)),
-            equations={"scale": "c: log samples/s where every axis is 1"}
+            equations={"scale": "c: log samples/s if every axis is 1"}
             | {name: f"the power of {name}" for name in self.names_},
             pinned=(),
             distinct_allocations=self.distinct_,
@@ -84,7 +84,7 @@ class PowerLawModel(BaseThroughputModel):
         )
 
     def _terms(self, X: Any) -> Floats:
-        """(n, k): one, and the logarithms of the axes that the trials varied."""
+        """Return (n, k): ones, and the logarithms of the axes in which the trials differ."""
         self._check_fitted()
         axes = np.column_stack(self.imputer_.axes(X))
-        return np.column_stack([np.ones(len(axes)), axes[:, self.varies_]])
+        return np.column_stack([np.ones(len(axes)), axes[:, self.varied_]])

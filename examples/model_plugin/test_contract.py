@@ -1,4 +1,4 @@
-"""The contract of models, for this one, and what it must find: pytest test_contract.py"""
+"""Run the contract of models, and fit data with known parameters: pytest test_contract.py"""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ def trials(noise: float, seed: int = 0) -> pd.DataFrame:
     return table.assign(throughput=rates)
 
 
-def test_powers_are_found_as_they_are() -> None:
-    told = PowerLawModel().fit(trials(0.0)).explain().parameters
-    assert told == pytest.approx({"scale": np.log(1000), "workers": 0.8, "ps": 0.1})
+def test_powers_of_noiseless_trials_are_recovered() -> None:
+    parameters = PowerLawModel().fit(trials(0.0)).explain().parameters
+    assert parameters == pytest.approx({"scale": np.log(1000), "workers": 0.8, "ps": 0.1})
 
 
-def test_nine_of_ten_intervals_hold_another_trial() -> None:
-    held = []
+def test_intervals_of_90_percent_cover_90_percent_of_new_trials() -> None:
+    covered = []
     for seed in range(100):
         lower, upper = PowerLawModel().fit(trials(0.1, seed)).predict_interval(trials(0.0))
         other = trials(0.1, 1000 + seed)["throughput"]
-        held.append(np.mean((lower <= other) & (other <= upper)))
-    assert 0.87 <= np.mean(held) <= 0.93
+        covered.append(np.mean((lower <= other) & (other <= upper)))
+    assert 0.87 <= np.mean(covered) <= 0.93

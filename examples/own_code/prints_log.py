@@ -1,4 +1,4 @@
-"""Training code that only prints a log: what it computes is a stand-in, as somebody else's code would be."""
+"""Training code that prints a log and does not use Sizewright. The computation is a placeholder for real training."""
 
 import sys
 import time
@@ -7,11 +7,11 @@ import numpy as np
 
 batch, steps, rng = int(sys.argv[1]), int(sys.argv[2]), np.random.default_rng(0)
 weights = rng.random((512, 512), np.float32)
-began = time.perf_counter()
+started = time.perf_counter()
 for step in range(1, steps + 1):
     rows = rng.random((batch, 512), np.float32)
     for _ in range(3):
         rows = np.tanh(rows @ weights)
     if step % 5 == 0:
         print(f"INFO step {step}/{steps} loss={float(rows.mean()):.4f} seen={step * batch:,} examples", flush=True)
-print(f"done: {steps * batch / (time.perf_counter() - began):.0f} samples/s")
+print(f"done: {steps * batch / (time.perf_counter() - started):.0f} samples/s")

@@ -1,6 +1,6 @@
-"""TensorFlow's parameter-server training: tables on PS, a chief that hands steps to the workers. Knows TF_CONFIG only.
+"""TensorFlow's parameter-server training: tables on PS, and a chief that schedules the steps.
 
-The chief prints what it has done as lines of JSON; nothing of Sizewright is used here.
+It reads TF_CONFIG and does not use Sizewright. The chief prints its progress as lines of JSON.
 """
 
 import json
@@ -30,7 +30,7 @@ with strategy.scope():
 
 
 def samples() -> tf.data.Dataset:
-    """Made-up ids and labels."""
+    """Return random ids and labels."""
     return tf.data.Dataset.range(1 << 40).map(
         lambda _: (
             tf.random.uniform([BATCH, FIELDS], 0, ROWS, tf.int64),
@@ -41,28 +41,28 @@ def samples() -> tf.data.Dataset:
 
 @tf.function
 def step(iterator):
-    """One step of one worker: rows are pulled, gradients pushed."""
+    """Run one step of one worker: pull rows, push gradients."""
 
     def replica(ids, labels):
         with tf.GradientTape() as tape:
             rows = tf.reshape(tf.nn.embedding_lookup(table, ids), [BATCH, FIELDS * DIM])
             logits = tf.nn.relu(rows @ hidden) @ last
             loss = tf.reduce_mean(tf.nn.sigmoid_cross_entropy_with_logits(labels=labels, logits=logits))
-        of_table, of_hidden, of_last = tape.gradient(loss, [table, hidden, last])
-        table.scatter_sub(tf.IndexedSlices(0.01 * of_table.values, of_table.indices))
-        hidden.assign_sub(0.01 * of_hidden)
-        last.assign_sub(0.01 * of_last)
+        table_grad, hidden_grad, last_grad = tape.gradient(loss, [table, hidden, last])
+        table.scatter_sub(tf.IndexedSlices(0.01 * table_grad.values, table_grad.indices))
+        hidden.assign_sub(0.01 * hidden_grad)
+        last.assign_sub(0.01 * last_grad)
         return loss
 
     return strategy.run(replica, args=next(iterator))
 
 
 iterator = iter(coordinator.create_per_worker_dataset(samples))
-done, began = 0, time.perf_counter()
+done, started = 0, time.perf_counter()
 while done < STEPS:
     for _ in range(8):
         coordinator.schedule(step, args=(iterator,))
     coordinator.join()
     done += 8
     print(json.dumps({"samples": done * BATCH}), flush=True)
-print(f"done: {done * BATCH / (time.perf_counter() - began):.0f} samples/s", flush=True)
+print(f"done: {done * BATCH / (time.perf_counter() - started):.0f} samples/s", flush=True)

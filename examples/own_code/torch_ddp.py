@@ -1,6 +1,6 @@
-"""A small recommendation model in plain PyTorch: replicated workers that average their gradients by gloo.
+"""A small recommendation model in plain PyTorch: replicated workers that average their gradients with gloo.
 
-Runs under torchrun, or under anything that sets its variables. It writes a checkpoint when it is asked to end.
+It runs under torchrun, or any launcher that sets the same variables. SIGTERM makes it write a checkpoint and end.
 """
 
 import argparse
@@ -27,7 +27,7 @@ embeddings = nn.EmbeddingBag(20_000, 16, mode="sum")
 network = nn.Sequential(nn.Linear(16 + 13, 256), nn.ReLU(), nn.Linear(256, 128), nn.ReLU(), nn.Linear(128, 1))
 model = nn.ModuleDict({"embeddings": embeddings, "network": network})
 optimizer = torch.optim.Adagrad(model.parameters(), lr=0.01)
-loss_of = nn.BCEWithLogitsLoss()
+loss_function = nn.BCEWithLogitsLoss()
 
 done = 0
 if args.checkpoint and os.path.exists(args.checkpoint):
@@ -35,10 +35,10 @@ if args.checkpoint and os.path.exists(args.checkpoint):
     model.load_state_dict(saved["model"])
     done = saved["samples"]
 
-ending = torch.zeros(1)
-signal.signal(signal.SIGTERM, lambda *_: ending.fill_(1))
+stop_requested = torch.zeros(1)
+signal.signal(signal.SIGTERM, lambda *_: stop_requested.fill_(1))
 generator = torch.Generator().manual_seed(rank)
-began, first = time.perf_counter(), done
+started, resumed_at = time.perf_counter(), done
 while done < args.samples:
     start = time.perf_counter()
     dense = torch.randn(args.batch_size, 13, generator=generator)
@@ -46,7 +46,7 @@ while done < args.samples:
     labels = (torch.rand(args.batch_size, 1, generator=generator) < 0.25).float()
     read = time.perf_counter()
     optimizer.zero_grad()
-    loss_of(model["network"](torch.cat([model["embeddings"](ids), dense], dim=1)), labels).backward()
+    loss_function(model["network"](torch.cat([model["embeddings"](ids), dense], dim=1)), labels).backward()
     computed = time.perf_counter()
     for parameter in model.parameters():
         dist.all_reduce(parameter.grad)
@@ -55,14 +55,14 @@ while done < args.samples:
     done += args.batch_size * world
     now = time.perf_counter()
     log_samples(args.batch_size, data_s=read - start, compute_s=computed - read, push_s=now - computed)
-    stop = ending.clone()
+    stop = stop_requested.clone()
     dist.all_reduce(stop)
     if stop.item():
         break
 if rank == 0:
     if args.checkpoint:
         torch.save({"model": model.state_dict(), "samples": done}, args.checkpoint)
-    seconds = time.perf_counter() - began
-    print(f"trained {done - first} samples in {seconds:.2f} s: {(done - first) / seconds:.0f} samples/s", flush=True)
+    duration_s, trained = time.perf_counter() - started, done - resumed_at
+    print(f"trained {trained} samples in {duration_s:.2f} s: {trained / duration_s:.0f} samples/s", flush=True)
 dist.destroy_process_group()
-os._exit(0)  # gloo's threads abort the interpreter's own ending once in twenty times
+os._exit(0)  # gloo's threads abort the interpreter's shutdown in about 5 % of runs
