@@ -20,7 +20,8 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks._report import choose, finish
-from sizewright import api
+from sizewright.api.sizing import size
+from sizewright.api.sizing_inputs import SizingInputs
 from sizewright.datasets.runs.finished_job import FinishedJob, Segment
 from sizewright.datasets.trial_bank.files import load_bank
 from sizewright.datasets.trials.store import TrialStore
@@ -39,7 +40,7 @@ def main() -> None:
         out = Path(folder) / "report.html"
         words = [sys.executable, "-m", "sizewright.cli.main", "report", "--store", str(store), "--out", str(out)]
         command_s = [_seconds(lambda: subprocess.run(words, check=True, capture_output=True)) for _ in range(TURNS)]
-        data = ReportData(api.size(job, store=str(store)))
+        data = ReportData(size(SizingInputs(job, store=str(store))))
         page_s = [_seconds(lambda: page(data, now())) for _ in range(TURNS)]
         size_mb = out.stat().st_size / 1e6
     figures = {

@@ -29,6 +29,7 @@ from sizewright.runtime.metrics_port import MetricsPort
 from sizewright.runtime.prometheus_metrics import PrometheusObserver
 from sizewright.runtime.run import Running
 from sizewright.spec import Allocation, Handle, Job, Metrics, ReplicaMetrics, Role
+from sizewright.spec.wording import sentence
 from sizewright.testing import FakeExecutor, ManualClock
 from tests.helpers import finished_jobs, real_servers
 
@@ -180,8 +181,8 @@ def test_retraining_against_a_server_that_vanishes(
         second = retrain(store, registry, None, limits=GateLimits(margin=0.5))
         assert not second.promoted
         assert registry.version("challenger").number == second.version
-        prior, note = champion_prior(uri)
-        assert note == ""
+        prior, why_not_champion = champion_prior(uri)
+        assert why_not_champion is None
         code = f"""
 import mlflow, numpy as np
 mlflow.set_tracking_uri({uri!r})
@@ -197,8 +198,9 @@ print(np.isfinite(model.predict(model.input_example)).all())
         with pytest.raises(RegistryError, match="cannot be used"):
             retrain(store, registry, None, progress=lambda text: server.close() if "logging" in text else None)
     assert store.count() == count
-    cached, note = champion_prior(uri)
-    assert "The last known champion is used" in note
+    cached, why_not_champion = champion_prior(uri)
+    assert why_not_champion
+    assert "The last known champion is used" in sentence(why_not_champion)
     assert np.array_equal(cached.parameters, prior.parameters)
     with real_servers.mlflow_server(tmp_path) as uri:
         restarted = Registry(uri)

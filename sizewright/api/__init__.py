@@ -36,7 +36,6 @@ from sizewright.api.sizing import (
     predict,
     profile,
     recommend,
-    size,
 )
 from sizewright.lazy_exports import lazy_exports
 from sizewright.settings import DEFAULT_STORE, DEFAULT_TRACKING, STORE_VARIABLE, TRACKING_VARIABLE
@@ -90,7 +89,6 @@ __all__ = [
     "retrain",
     "run",
     "simulate",
-    "size",
     "tune",
 ]
 

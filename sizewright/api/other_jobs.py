@@ -8,12 +8,11 @@ from sizewright.api._records import StoreLike
 from sizewright.api.inputs import opened_store
 from sizewright.datasets.trials.store import MeasuredJob
 from sizewright.errors import NoTrialsError
-from sizewright.recommender.sizing.build import with_reason
+from sizewright.recommender.sizing.build import SizingAnswer, with_reason
 from sizewright.recommender.sizing.remedy_commands import DEFAULT_COMMANDS, RemedyCommands
-from sizewright.spec import Job, Recommendation, Remedy
+from sizewright.spec import Job, Remedy
 from sizewright.spec.identity import differences
-from sizewright.spec.reason import Reason
-from sizewright.spec.units import format_count
+from sizewright.spec.reason import Reason, Value
 
 _SHOWN_JOBS, _SHOWN_KEYS = 2, 4
 _MAX_DIFFERENCES = 8
@@ -29,9 +28,9 @@ class _OtherJob(NamedTuple):
 
 
 def add_other_jobs(
-    job: Job, answer: Recommendation, store: StoreLike | None, commands: RemedyCommands = DEFAULT_COMMANDS
-) -> Recommendation:
-    """Return the answer with a reason that lists other jobs with trials in the store, and a remedy that uses them.
+    job: Job, answer: SizingAnswer, store: StoreLike | None, commands: RemedyCommands = DEFAULT_COMMANDS
+) -> SizingAnswer:
+    """Return the answer with reasons that name other jobs with trials in the store, and a remedy that uses them.
 
     An answer that rests on a prior mentions only jobs of the same name.
     """
@@ -49,32 +48,32 @@ def add_other_jobs(
     if not others:
         return answer
     others.sort(key=lambda o: (o.measured.job != job.name, 99 if o.differences is None else len(o.differences)))
-    sentences = [_sentence(other) for other in others[:_SHOWN_JOBS]]
-    more = len(others) - _SHOWN_JOBS
-    if more > 0:
-        sentences.append(f"The store also holds trials of {format_count(more, 'other job')}.")
     texts = [remedy.text for remedy in answer.remedies]
     if answer.status != "ok" and (first := _remedy(others[0], commands)):
         texts.insert(0, first)
     answer = answer.model_copy(update={"remedies": Remedy.numbered(texts)})
-    return with_reason(answer, Reason.of("other_jobs_in_store", text=" ".join(sentences)))
+    for other in others[:_SHOWN_JOBS]:
+        answer = with_reason(answer, _reason(other))
+    if len(others) > _SHOWN_JOBS:
+        answer = with_reason(answer, Reason.of("more_jobs_in_store", jobs=len(others) - _SHOWN_JOBS))
+    return answer
 
 
-def _sentence(other: _OtherJob) -> str:
+def _reason(other: _OtherJob) -> Reason:
     (name, job_hash, trials), differing = other
-    holds = f"The store holds {format_count(trials, 'trial')}"
     if job_hash is None:
-        return f"{holds} that {'is' if trials == 1 else 'are'} assigned to no job."
+        return Reason.of("unassigned_trials_in_store", trials=trials)
     label = name or job_hash
     if differing is None:
-        return f"{holds} of {label}, but no description of that job."
+        return Reason.of("undescribed_job_in_store", trials=trials, job=label)
     if len(differing) > _MAX_DIFFERENCES:
-        return f"{holds} of {label}, which is another job: {len(differing)} keys differ."
-    keys = [f"{key} ({_shown(stored)} there, {_shown(asked)} here)" for key, (stored, asked) in differing.items()]
-    if len(keys) > _SHOWN_KEYS:
-        keys = [*keys[:_SHOWN_KEYS], f"{len(keys) - _SHOWN_KEYS} more keys"]
-    listed = f"{', '.join(keys[:-1])} and {keys[-1]}" if len(keys) > 1 else keys[0]
-    return f"{holds} of {label}, which differs in {listed}."
+        return Reason.of("another_job_in_store", trials=trials, job=label, different_keys=len(differing))
+    keys = [
+        {"name": key, "stored": _value(stored), "asked": _value(asked)}
+        for key, (stored, asked) in list(differing.items())[:_SHOWN_KEYS]
+    ]
+    similar = Reason.of("similar_job_in_store", trials=trials, job=label, different_keys=len(differing))
+    return similar.adding_each("key", keys)
 
 
 def _remedy(other: _OtherJob, commands: RemedyCommands) -> str:
@@ -95,10 +94,8 @@ def _remedy(other: _OtherJob, commands: RemedyCommands) -> str:
     )
 
 
-def _shown(value: Any) -> str:
-    if value is None:
-        return "none"
-    if isinstance(value, list):
-        text = " ".join(map(str, value))
-        return text if len(text) <= 40 else f"{len(value)} values"
-    return str(value)
+def _value(value: Any) -> Value | None:
+    """Return a value of a job file as a value of a reason."""
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    return " ".join(map(str, value)) if isinstance(value, list) else str(value)

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from sizewright.retraining.drift import Drift
     from sizewright.retraining.registry import Registry
     from sizewright.retraining.retrain import Retraining
+    from sizewright.spec.reason import Reason
 
     PriorLike: TypeAlias = LearnedPrior | str | Path | None
 
@@ -165,8 +166,8 @@ def measure_bank(
 
 def select_prior(
     prior: PriorLike, tracking_uri: str | None, default: PriorLike = None
-) -> tuple[LearnedPrior | None, str]:
-    """Return the prior to use, and a sentence about it for the reasons.
+) -> tuple[LearnedPrior | None, Reason | None]:
+    """Return the prior to use, and why it is not the champion of a registry that was to be used.
 
     It is the named prior, else the champion of the registry if a tracking URI is set, else the default.
     """
@@ -174,9 +175,9 @@ def select_prior(
     if prior is None and not uri:
         prior = default
     if prior is not None:
-        return load_prior(prior), ""
+        return load_prior(prior), None
     if not uri:
-        return None, ""
+        return None, None
     from sizewright.retraining.champion import champion_prior
 
     return champion_prior(absolute_url(uri))

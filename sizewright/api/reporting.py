@@ -11,6 +11,7 @@ from pydantic import BaseModel
 from sizewright.api._records import ClusterLike, JobLike, StoreLike, TrialsLike
 from sizewright.api.inputs import load_job, opened_store
 from sizewright.api.sizing import size
+from sizewright.api.sizing_inputs import SizingInputs
 from sizewright.datasets.files.atomic_write import atomic_file, result_file, result_folder, write_text_atomically
 from sizewright.datasets.files.json_lines import JsonLines
 from sizewright.datasets.trials.trial import now
@@ -80,7 +81,7 @@ def report(
         raise InputError("Trials alone do not describe their job.", "Name it: sizewright report JOB.")
     described = only_job_in(store) if job is None else job
     loaded_job = load_job(described, data, samples=samples, objective=objective, deadline=deadline)
-    sized = size(loaded_job, trials, store, cluster, extrapolate, model, prior, tracking_uri)
+    sized = size(SizingInputs(loaded_job, trials, store, cluster, extrapolate, model, prior, tracking_uri))
     contents = ReportData(
         sized,
         windows=_read_log(MetricsLog(_existing_file(metrics)), "--metrics") if metrics else (),

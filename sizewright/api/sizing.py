@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -26,28 +26,23 @@ from sizewright.api.inputs import (
     load_job,
     opened_store,
 )
-from sizewright.api.other_jobs import add_other_jobs
-from sizewright.api.priors import custom_predictor, prior_for_job, select_prior
+from sizewright.api.priors import custom_predictor, prior_for_job
+from sizewright.api.sizing_inputs import SizingInputs, sizing_request, with_notes
 from sizewright.datasets.trials.trial import Trial, Trials
 from sizewright.errors import InputError
 from sizewright.models.factory import make_predictor
 from sizewright.models.memory.memory_model import MemoryModel, table_bytes
 from sizewright.models.memory.report import report
-from sizewright.recommender.sizing.build import with_reason
 from sizewright.recommender.sizing.predict import predict as predict_allocation
-from sizewright.recommender.sizing.remedy_commands import DEFAULT_COMMANDS, RemedyCommands
-from sizewright.recommender.sizing.request import SizingRequest
 from sizewright.recommender.sizing.result import SizingResult
 from sizewright.recommender.sizing.run_peaks import run_peaks
 from sizewright.recommender.sizing.select import recommend_with_model
 from sizewright.runtime.plan_files import adjust_plan, launch_plan
 from sizewright.spec import Allocation, Job, MemoryReport, Plan, PredictionAnswer, Recommendation, Sizes
-from sizewright.spec.reason import Reason
 from sizewright.spec.units import format_bytes
 
 if TYPE_CHECKING:
     from sizewright.api.priors import PriorLike
-    from sizewright.datasets.runs.finished_job import FinishedJob
     from sizewright.models import BaseThroughputModel
     from sizewright.profiler.series.series import SeriesStep
 
@@ -213,7 +208,7 @@ def recommend(
     registry is used, InputError for a model that cannot take the trials or that is passed together with a `prior`.
     """
     job = load_job(job, data, samples=samples, objective=objective, deadline=deadline)
-    return size(job, trials, store, cluster, extrapolate, model, prior, tracking_uri).answer
+    return size(SizingInputs(job, trials, store, cluster, extrapolate, model, prior, tracking_uri)).answer
 
 
 def predict(
@@ -239,7 +234,7 @@ def predict(
     objective: str | None = None,
     deadline: str | float | None = None,
 ) -> PredictionAnswer:
-    """Predict what to expect at an allocation that you have in mind, beside the recommended one.
+    """Predict what to expect at an allocation that you have in mind, compared with the recommended one.
 
     Sizes that are not given are those of the recommended allocation: numbers of `workers` and `ps`, cores of each,
     `worker_gpu` (GPUs of a worker), `batch_size` (samples per batch of a worker). Without `worker_memory` and
@@ -260,81 +255,22 @@ def predict(
         ps_memory=ps_memory,
     )
     job = load_job(job, data, samples=samples, objective=objective, deadline=deadline)
-    request, _ = _request(job, trials, store, cluster, extrapolate, model, prior, tracking_uri, DEFAULT_COMMANDS)
-    return predict_allocation(request, sizes)
+    inputs = SizingInputs(job, trials, store, cluster, extrapolate, model, prior, tracking_uri)
+    return predict_sizes(inputs, sizes)
 
 
-def size(
-    job: Job,
-    trials: TrialsLike | None = None,
-    store: StoreLike | None = None,
-    cluster: ClusterLike | None = None,
-    extrapolate: bool = False,
-    model: str | BaseThroughputModel | None = None,
-    prior: PriorLike = None,
-    tracking_uri: str | None = None,
-    commands: RemedyCommands = DEFAULT_COMMANDS,
-) -> SizingResult:
-    """Return the recommendation together with the job, trials, runs and model that it was made from.
-
-    Its remedies name the `commands`.
-    """
-    request, registry_note = _request(job, trials, store, cluster, extrapolate, model, prior, tracking_uri, commands)
-    job, evidence = request.job, request.trials
+def size(inputs: SizingInputs) -> SizingResult:
+    """Return the recommendation together with the job, trials, runs and model that it was made from."""
+    request, why_not_champion = sizing_request(inputs)
     answer, fitted = recommend_with_model(request)
-    if trials is None and not evidence:
-        answer = add_other_jobs(job, answer, store, commands)
-    if registry_note:
-        answer = with_reason(answer, Reason.of("registry_note", text=registry_note))
-    if trials is not None and (reason := _trials_of_another_job(job, evidence)):
-        answer = with_reason(answer, reason)
-    return SizingResult(job, answer, evidence, request.runs, fitted)
+    answer = with_notes(answer, inputs, request, why_not_champion)
+    return SizingResult(request.job, answer, request.trials, request.runs, fitted)
 
 
-def _request(
-    job: Job,
-    trials: TrialsLike | None,
-    store: StoreLike | None,
-    cluster: ClusterLike | None,
-    extrapolate: bool,
-    model: str | BaseThroughputModel | None,
-    prior: PriorLike,
-    tracking_uri: str | None,
-    commands: RemedyCommands,
-) -> tuple[SizingRequest, str]:
-    """Return the request with the evidence on the job, and a note where the registry of priors did not answer."""
-    job = counted_job(job)
-    custom_model = custom_predictor(model, prior)
-    loaded_prior, registry_note = (None, "") if custom_model else select_prior(prior, tracking_uri)
-    runs: list[FinishedJob] = []
-    history: list[FinishedJob] = []
-    if trials is None:
-        evidence, history = evidence_of(
-            job, store, required=loaded_prior is None, runs_of_all_jobs=loaded_prior is not None
-        )
-        runs = [run for run in history if run.key in job.hashes]
-    else:
-        evidence = as_trials(trials, has_ps=job.has_ps)
-    request = SizingRequest(
-        job,
-        evidence,
-        load_cluster(cluster),
-        custom_model,
-        extrapolate,
-        loaded_prior,
-        runs,
-        history,
-        commands=commands,
-    )
-    return request, registry_note
-
-
-def _trials_of_another_job(job: Job, trials: Sequence[Trial]) -> Reason | None:
-    """Return a note on the trials that were measured for another job, if there are any."""
-    others = [trial for trial in trials if trial.job_hash and trial.job_hash not in job.hashes]
-    if not others:
-        return None
-    return Reason.of("trials_of_another_job", others=len(others), trials=len(trials), name=others[0].job or None)
+def predict_sizes(inputs: SizingInputs, sizes: Sizes) -> PredictionAnswer:
+    """Return the prediction for an allocation of these sizes, compared with the recommended one."""
+    request, why_not_champion = sizing_request(inputs)
+    return with_notes(predict_allocation(request, sizes), inputs, request, why_not_champion)
 
 
 def memory(

@@ -31,6 +31,7 @@ from sizewright.cli.options import (
     read_count,
 )
 from sizewright.cli.output import Format
+from sizewright.cli.sizing_inputs import sizing_inputs
 from sizewright.cli.verbs import examples
 
 _NOT_ENOUGH_DATA = 4
@@ -69,39 +70,42 @@ def predict(
     deadline: Deadline = None,
     extrapolate: Extrapolate = False,
 ) -> None:
-    """Predict throughput, time, cost, memory and use at an allocation, beside the recommended one.
+    """Predict throughput, time, cost, memory and use at an allocation, compared with the recommended one.
 
     Sizes that you do not give are those of the recommended allocation. Exits with 4 if there is not enough data.
     """
-    from sizewright import api
+    from sizewright.api.sizing import predict_sizes
     from sizewright.cli.output import show
     from sizewright.cli.progress import Bar
-    from sizewright.cli.recommend import read_rows
     from sizewright.cli.tables import print_prediction
+    from sizewright.spec import Sizes
 
-    loaded_job = api.load_job(job, data)
-    rows = read_rows(trials, map_, loaded_job)
+    inputs = sizing_inputs(
+        job,
+        store=store,
+        trials=trials,
+        map_=map_,
+        cluster=cluster,
+        data=data,
+        samples=samples,
+        model=model,
+        prior=prior,
+        tracking_uri=tracking_uri,
+        objective=objective,
+        deadline=deadline,
+        extrapolate=extrapolate,
+    )
+    sizes = Sizes(
+        workers=workers,
+        ps=ps,
+        worker_cpu=worker_cpu,
+        ps_cpu=ps_cpu,
+        worker_gpu=worker_gpu,
+        batch_size=batch_size,
+        worker_memory=worker_memory,
+        ps_memory=ps_memory,
+    )
     with Bar("predicting"):
-        answer = api.predict(
-            loaded_job,
-            workers=workers,
-            ps=ps,
-            worker_cpu=worker_cpu,
-            ps_cpu=ps_cpu,
-            worker_gpu=worker_gpu,
-            batch_size=batch_size,
-            worker_memory=worker_memory,
-            ps_memory=ps_memory,
-            trials=rows,
-            store=store,
-            cluster=cluster,
-            extrapolate=extrapolate,
-            model=model,
-            prior=prior,
-            tracking_uri=tracking_uri,
-            samples=samples,
-            objective=objective and objective.value,
-            deadline=deadline or None,
-        )
+        answer = predict_sizes(inputs, sizes)
     show(answer, output, lambda console: print_prediction(console, answer))
     raise typer.Exit(0 if answer.status == "ok" else _NOT_ENOUGH_DATA)

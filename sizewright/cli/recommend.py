@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import typer
 
 from sizewright.cli.options import (
@@ -28,12 +26,8 @@ from sizewright.cli.options import (
     manifest_options,
 )
 from sizewright.cli.output import Format
+from sizewright.cli.sizing_inputs import sizing_inputs
 from sizewright.cli.verbs import examples
-
-if TYPE_CHECKING:
-    from sizewright.datasets.trials.trial import Trials
-    from sizewright.recommender.sizing.remedy_commands import Options
-    from sizewright.spec import Job
 
 _EXIT_CODES = {"ok": 0, "infeasible": 3, "not_enough_data": 4}
 
@@ -77,40 +71,30 @@ def recommend(
     from sizewright.datasets.files.atomic_write import result_file
     from sizewright.errors import InputError
     from sizewright.executors import get_executor
-    from sizewright.recommender.sizing.remedy_commands import RemedyCommands
 
     if (base or role) and not executor:
         raise InputError(
             "--base and --role need the executor of the manifest.", "Name it, such as --executor kubeflow."
         )
     renderer = get_executor(executor or "local", **manifest_options(base, role)) if executor or out else None
-    loaded_job = api.load_job(
-        job, data, samples=samples, objective=objective and objective.value, deadline=deadline or None
-    )
-    options = _given_options(
+    inputs = sizing_inputs(
+        job,
         store=store,
         trials=trials,
         map_=map_,
         cluster=cluster,
         data=data,
         samples=samples,
-        objective=objective and objective.value,
+        model=model,
+        prior=prior,
+        tracking_uri=tracking_uri,
+        objective=objective,
         deadline=deadline,
         extrapolate=extrapolate,
     )
-    trial_rows = read_rows(trials, map_, loaded_job)
     with Bar("sizing"):
-        answer = size(
-            loaded_job,
-            trial_rows,
-            store,
-            cluster,
-            extrapolate,
-            model,
-            prior,
-            tracking_uri,
-            RemedyCommands(job, options),
-        ).answer
+        answer = size(inputs).answer
+    loaded_job = inputs.job
     plan = api.plan(loaded_job, answer) if renderer and answer.target else None
     manifest = renderer.render(plan) if renderer and plan else None
     is_script = bool(manifest and manifest.startswith("#!"))
@@ -131,27 +115,3 @@ def recommend(
         text = f"The {what} is in {path}" if manifest else f"Nothing was written to {path}."
         stderr().print(text, soft_wrap=True)
     raise typer.Exit(_EXIT_CODES[answer.status])
-
-
-def _given_options(**values: str | int | bool | list[str] | None) -> Options:
-    """Return the names and values of the options that were given."""
-    options = []
-    for name, value in values.items():
-        for each in value if isinstance(value, list) else [value]:
-            if each not in (None, "", False):
-                options.append((f"--{name.rstrip('_')}", "" if each is True else str(each)))
-    return tuple(options)
-
-
-def read_rows(file: str | None, mapping: list[str] | None, job: Job | None) -> Trials | None:
-    """Return the trials of a file and print notes on its columns; None without a file."""
-    if not file:
-        return None
-    from sizewright.cli.output import stderr
-    from sizewright.cli.trials import read_trial_file
-    from sizewright.datasets.trials.trial import Trials
-
-    table = read_trial_file(file, mapping or [], job)
-    if notes := table.describe():
-        stderr().print(f"{file}: {notes}", soft_wrap=True)
-    return Trials(table.trials)

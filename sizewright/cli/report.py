@@ -26,7 +26,7 @@ from sizewright.cli.options import (
     TrialsFile,
 )
 from sizewright.cli.output import Format
-from sizewright.cli.recommend import read_rows
+from sizewright.cli.sizing_inputs import read_rows
 from sizewright.cli.verbs import examples
 
 

@@ -156,7 +156,7 @@ def _describe_source(evidence: Evidence) -> str:
 
 
 def print_prediction(console: Console, answer: PredictionAnswer) -> None:
-    """Print the allocation that was asked for beside the recommended one, or why nothing can be predicted."""
+    """Print the allocation that was asked for together with the recommended one, or why nothing can be predicted."""
     if answer.asked is None:
         console.print(f"{answer.job}: {answer.status.replace('_', ' ')}", style="bold")
         for reason in answer.reasons:

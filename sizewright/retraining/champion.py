@@ -14,13 +14,14 @@ from sizewright.models.prior import LearnedPrior
 from sizewright.retraining.registry import NAME, Registry
 from sizewright.settings import EnvironmentSettings
 from sizewright.spec._json import loads
+from sizewright.spec.reason import Reason
 
 
 class InUse(NamedTuple):
-    """A prior, and a sentence that says why it is not the champion, or nothing."""
+    """A prior, and why it is not the champion of the registry; no reason if it is."""
 
     prior: LearnedPrior
-    note: str = ""
+    why_not_champion: Reason | None = None
 
 
 def champion_prior(uri: str) -> InUse:
@@ -31,9 +32,7 @@ def champion_prior(uri: str) -> InUse:
         registry = Registry(uri)
         version = registry.champion()
         if version is None:
-            return InUse(
-                LearnedPrior.load(), f"{NAME} has no champion at {registry.name} yet; the shipped prior is used."
-            )
+            return InUse(LearnedPrior.load(), Reason.of("no_champion_yet", model=NAME, registry=registry.name))
         prior = registry.load(version)
     except RegistryError as error:
         return _fallback(last_good, error)
@@ -48,5 +47,5 @@ def _fallback(last_good: Path, error: RegistryError) -> InUse:
         record = loads(last_good.read_text(encoding="utf-8"))
         prior = LearnedPrior.from_json(record["prior"], record["source"])
     except (OSError, ValueError, KeyError, TypeError, StoreError):
-        return InUse(LearnedPrior.load(), f"{error.message} None was used here before; the shipped prior is used.")
-    return InUse(prior, f"{error.message} The last known champion is used: {prior.source}.")
+        return InUse(LearnedPrior.load(), Reason.of("registry_failed", error=error.message))
+    return InUse(prior, Reason.of("registry_failed", error=error.message, source=prior.source))

@@ -1,4 +1,4 @@
-"""The prediction for an allocation that a user has in mind, beside the recommended one."""
+"""The prediction for an allocation that a user has in mind, compared with the recommended one."""
 
 from __future__ import annotations
 

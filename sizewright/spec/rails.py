@@ -44,7 +44,7 @@ class Rails(Record):
     @classmethod
     def load(cls, path: str | Path) -> Rails:
         """Read a file of guardrails. Raises JobError for an invalid file."""
-        return parse(cls, load_yaml(path, "guard rails"), str(path))
+        return parse(cls, load_yaml(path, "guardrails"), str(path))
 
     def narrow(self, job: Job) -> Job:
         """Return the job with its bounds narrowed to these limits, where the two overlap."""

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping, Sequence
+
 from pydantic import Field
 from typing_extensions import Self
 
 from sizewright.spec._base import Record
+
+Value = bool | int | float | str
 
 
 class Reason(Record):
@@ -22,3 +26,18 @@ class Reason(Record):
     def adding(self, **values: float | str) -> Self:
         """Return the reason with further values."""
         return self.model_copy(update={"values": self.values | values})
+
+    def adding_each(self, name: str, records: Sequence[Mapping[str, Value | None]]) -> Self:
+        """Return the reason with the values of several records, such as `job_1_name`, `job_1_weight`, `job_2_name`."""
+        values: dict[str, Value] = {}
+        for number, record in enumerate(records, 1):
+            values |= {f"{name}_{number}_{key}": value for key, value in record.items() if value is not None}
+        return self.adding(**values)
+
+
+def numbered(values: Mapping[str, Value], name: str) -> Iterator[dict[str, Value]]:
+    """Yield the records that `adding_each` added under a name."""
+    number = 1
+    while any(key.startswith(prefix := f"{name}_{number}_") for key in values):
+        yield {key.removeprefix(prefix): value for key, value in values.items() if key.startswith(prefix)}
+        number += 1

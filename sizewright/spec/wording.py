@@ -11,7 +11,7 @@ from string import Formatter
 from typing import Any
 
 from sizewright.spec.allocation import Role
-from sizewright.spec.reason import Reason
+from sizewright.spec.reason import Reason, numbered
 from sizewright.spec.units import format_bytes, format_count, format_number, format_seconds, write_bytes
 
 Values = Mapping[str, Any]
@@ -41,6 +41,7 @@ _RESOURCES: dict[str, Callable[[float], str]] = {
     "gpus": lambda gpus: format_count(round(gpus), "GPU"),
 }
 
+_MAX_SHOWN = 40  # characters of the value of a key
 _REMEDIES = {"migrate": "Replacing it", "rebalance": "Rebalancing the look-ups", "add_worker": "Adding a worker"}
 _FORMATS: dict[str, Callable[[Any], str]] = {
     "bytes": format_bytes,
@@ -163,9 +164,21 @@ def _on_axis(axis: str, value: float) -> str:
 
 def _interval_too_wide(values: Values) -> str:
     extrapolated = " (which is extrapolated)" if values["extrapolated"] else ""
-    conflicts = ", since trials contradict each other: {conflicts}" if "conflicts" in values else ""
-    template = f"the 90 % interval of the best allocation{extrapolated} spans a factor of {{ratio:,.0f}}{conflicts}"
-    return _filled(template, values)
+    template = f"the 90 % interval of the best allocation{extrapolated} spans a factor of {{ratio:,.0f}}"
+    text = _filled(template, values)
+    if "conflicts" not in values:
+        return text
+    conflicts = [_conflict(conflict) for conflict in numbered(values, "conflict")]
+    if (more := values["conflicts"] - len(conflicts)) > 0:
+        conflicts.append(f"and {more} more")
+    return f"{text}, since trials contradict each other: {'; '.join(conflicts)}"
+
+
+def _conflict(values: Values) -> str:
+    allocation = ", ".join(
+        f"{AXIS_WORDS[axis]} {_on_axis(axis, values[axis])}" for axis in AXIS_WORDS if axis in values
+    )
+    return _filled(f"({allocation}) measured {{lower:,.0f}} to {{upper:,.0f}} samples/s", values)
 
 
 def _best_objective(values: Values) -> str:
@@ -239,16 +252,41 @@ def _trials_of_another_job(values: Values) -> str:
     )
 
 
+def _registry_failed(values: Values) -> str:
+    if "source" in values:
+        return _filled("{error} The last known champion is used: {source}.", values)
+    return _filled("{error} This host has used no champion before, so the shipped prior is used.", values)
+
+
+def _similar_job_in_store(values: Values) -> str:
+    keys = [
+        f"{key['name']} ({_shortened(key.get('stored'))} there, {_shortened(key.get('asked'))} here)"
+        for key in numbered(values, "key")
+    ]
+    if (more := values["different_keys"] - len(keys)) > 0:
+        keys.append(f"{more} more keys")
+    listed = f"{', '.join(keys[:-1])} and {keys[-1]}" if len(keys) > 1 else keys[0]
+    return _filled("The store holds {trials:count trial} of {job}, which differs in ", values) + f"{listed}."
+
+
+def _shortened(value: Any) -> str:
+    text = "none" if value is None else str(value)
+    return text if len(text) <= _MAX_SHOWN else f"{text[: _MAX_SHOWN - 1]}…"
+
+
 def _warm_start(values: Values) -> str:
     sources = []
     if "own_runs" in values:
         sources.append("{own_runs:count earlier run} of this job ({own_weight:.0%})")
     if values["jobs"]:
-        sources.append("{runs:count run} of {jobs:count similar job}: {names}")
-    return _filled(f"Warm start from {' and '.join(sources)}.", values)
+        sources.append("{runs:count run} of {jobs:count similar job}")
+    text = _filled(f"Warm start from {' and '.join(sources)}", values)
+    jobs = [_filled("{name} ({weight:.0%})", job) for job in numbered(values, "job")]
+    more = f" and {values['jobs'] - len(jobs)} more" if values["jobs"] > len(jobs) else ""
+    return f"{text}: {', '.join(jobs)}{more}." if jobs else f"{text}."
 
 
-def _beside_recommended(values: Values) -> str:
+def _compared_with_recommended(values: Values) -> str:
     cost = ", at {cost:.2f} times the cost" if "cost" in values else ""
     return _filled(f"It has {{throughput:.2f}} times the throughput of the recommended allocation{cost}.", values)
 
@@ -412,23 +450,32 @@ _TARGET: dict[str, str | Callable[[Values], str]] = {
     ),
 }
 """Why an allocation is the target, and what the choice is based on: sentences."""
-_BESIDE: dict[str, str | Callable[[Values], str]] = {
-    "beside_recommended": _beside_recommended,
+_COMPARISON: dict[str, str | Callable[[Values], str]] = {
+    "compared_with_recommended": _compared_with_recommended,
     "may_run_out_of_memory": lambda v: _filled(
         f"A {ROLE_WORDS[v['role']]} runs out of the memory asked for with a probability of {{probability:.0%}}.", v
     ),
 }
 """How an allocation compares with the recommended one: sentences."""
 _NOTES: dict[str, str | Callable[[Values], str]] = {
-    "registry_note": "{text}",
+    "no_champion_yet": "{model} has no champion at {registry} yet; the shipped prior is used.",
+    "registry_failed": _registry_failed,
     "trials_of_another_job": _trials_of_another_job,
-    "other_jobs_in_store": "{text}",
+    "unassigned_trials_in_store": lambda v: _filled(
+        f"The store holds {{trials:count trial}} that {'is' if v['trials'] == 1 else 'are'} assigned to no job.", v
+    ),
+    "undescribed_job_in_store": ("The store holds {trials:count trial} of {job}, but no description of that job."),
+    "another_job_in_store": (
+        "The store holds {trials:count trial} of {job}, which is another job: {different_keys} keys differ."
+    ),
+    "similar_job_in_store": _similar_job_in_store,
+    "more_jobs_in_store": "The store also holds trials of {jobs:count other job}.",
 }
 """Notes on where the evidence comes from: sentences."""
 
 _GUARDRAILS: dict[str, str | Callable[[Values], str]] = {
-    "rails_paused": "The guard rails pause all plans, so plan {plan} is not applied",
-    "cores_unknown": "Plan {plan} has guard rails, but its manifest does not say how many cores {role} requests",
+    "rails_paused": "The guardrails pause all plans, so plan {plan} is not applied",
+    "cores_unknown": "Plan {plan} has guardrails, but its manifest does not say how many cores {role} requests",
     "priority_class_not_allowed": "job.deploy.priority_class is '{priority_class}' (allowed: {allowed})",
     "replicas_outside_rail": "{role}.replicas is {replicas} (allowed: {min} to {max})",
     "cpu_outside_rail": "{role}.cpu is {cpu:g} (allowed: {min:g} to {max:g})",
@@ -447,7 +494,7 @@ _GUARDRAILS: dict[str, str | Callable[[Values], str]] = {
     ),
     "cost_over_budget": "the predicted cost of all samples is {cost:number} (budget: {budget:number})",
 }
-"""Why guard rails refuse a plan: clauses; the first two stand alone, the others follow a colon."""
+"""Why guardrails refuse a plan: clauses; the first two stand alone, the others follow a colon."""
 
 _GATE: dict[str, str | Callable[[Values], str]] = {
     "no_held_out_jobs": "There are no held-out jobs to judge by.",
@@ -466,7 +513,7 @@ _SENTENCES: dict[str, str | Callable[[Values], str]] = {
     **{kind: f"Skipped: {clause}." for kind, clause in _SKIPPED.items()},
     **_CONTROL,
     **_TARGET,
-    **_BESIDE,
+    **_COMPARISON,
     **_NOTES,
     **_GATE,
 }

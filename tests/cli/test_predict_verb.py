@@ -4,7 +4,7 @@ import pytest
 from jsonschema import validate
 
 
-def test_table_shows_the_asked_allocation_beside_the_recommended_one(call, example, store):
+def test_table_compares_the_asked_allocation_with_the_recommended_one(call, example, store):
     result = call("predict", example, "--store", store, "--workers", 2, "--worker-cpu", "500m")
     assert result.code == 0
     assert "2 × 0.5" in result.out
@@ -40,3 +40,11 @@ def test_impossible_sizes_are_refused_in_one_sentence(call, example, store, opti
     result = call("predict", example, "--store", store, option, value)
     assert result.code == code
     assert message in " ".join(result.err.split())
+
+
+def test_remedies_name_the_job_file_and_the_options(call, example, tmp_path):
+    (tmp_path / "t.csv").write_text("workers,ps,throughput\n1,1,100\n")
+    options = ("--trials", tmp_path / "t.csv", "--samples", 1000, "-o", "json")
+    predicted, recommended = (json.loads(call(verb, example, *options).out) for verb in ("predict", "recommend"))
+    assert f"sizewright profile {example}" in str(predicted["remedies"])
+    assert predicted["remedies"] == recommended["remedies"]

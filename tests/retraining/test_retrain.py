@@ -24,7 +24,7 @@ from sizewright.retraining.lessons import gather
 from sizewright.retraining.registry import PRIOR, TWIN, Registry, Version
 from sizewright.retraining.retrain import ONE_AT_A_TIME, Retraining, retrain
 from sizewright.spec import Job, Training
-from sizewright.spec.wording import sentences
+from sizewright.spec.wording import sentence, sentences
 from tests.helpers.finished_jobs import run_of
 
 OWN_JOB = Job(name="own", training=Training(batch_size=1024))
@@ -131,8 +131,8 @@ def test_recommendations_use_the_champion_and_the_last_good_one_without_a_regist
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     served_version = registry.champion()
     assert served_version is not None
-    prior, note = champion_prior(registry.uri)
-    assert note == ""
+    prior, why_not_champion = champion_prior(registry.uri)
+    assert why_not_champion is None
     assert prior.source == f"sizewright-prior version {served_version.number}"
     assert prior.to_json() == registry.load(served_version).to_json()
 
@@ -140,12 +140,14 @@ def test_recommendations_use_the_champion_and_the_last_good_one_without_a_regist
         raise RegistryError("The model registry cannot be used: gone.")
 
     monkeypatch.setattr(champion, "Registry", fail)
-    cached, note = champion_prior(registry.uri)
+    cached, why_not_champion = champion_prior(registry.uri)
     assert cached.to_json() == prior.to_json()
-    assert f"The last known champion is used: {prior.source}." in note
-    fallback, note = champion_prior("http://another")
+    assert why_not_champion
+    assert f"The last known champion is used: {prior.source}." in sentence(why_not_champion)
+    fallback, why_not_champion = champion_prior("http://another")
     assert fallback.source == "the shipped prior"
-    assert "the shipped prior is used" in note
+    assert why_not_champion
+    assert "the shipped prior is used" in sentence(why_not_champion)
 
 
 def test_version_that_was_changed_after_registration_is_refused(
@@ -167,9 +169,10 @@ def test_version_that_was_changed_after_registration_is_refused(
         with pytest.raises(UnusableVersionError, match=r"lacks prior\.json"):
             registry.load(champion)
         path.write_text(text.replace('"trials": ', '"trials": 1'))
-        prior, note = champion_prior(registry.uri)
+        prior, why_not_champion = champion_prior(registry.uri)
         assert prior.source == "the shipped prior"
-        assert "was changed" in note
+        assert why_not_champion
+        assert "was changed" in sentence(why_not_champion)
     finally:
         path.write_text(text)
     assert registry.load(champion)

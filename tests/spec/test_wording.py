@@ -90,3 +90,25 @@ def test_input_bound_calls_cores_idle_only_where_their_use_was_recorded() -> Non
 def test_text_in_a_value_is_no_template() -> None:
     skipped = Reason.of("not_observed", error="{samples} is not a number")
     assert sentence(skipped) == "Skipped: the job cannot be observed ({samples} is not a number)."
+
+
+def test_similar_jobs_of_a_warm_start_are_named_with_their_weights() -> None:
+    warm = Reason.of("warm_start", runs=9, jobs=3)
+    named = warm.adding_each("job", [{"name": "a", "weight": 0.5}, {"name": "b", "weight": 0.3}])
+    assert sentence(named) == "Warm start from 9 runs of 3 similar jobs: a (50 %), b (30 %) and 1 more."
+
+
+def test_contradicting_trials_are_named_with_their_allocations() -> None:
+    conflict = {"workers": 2, "ps": 1, "worker_cpu": 0.5, "lower": 1000.0, "upper": 4000.0}
+    wide = Reason.of("interval_too_wide", ratio=12.0, extrapolated=False, conflicts=2)
+    assert sentence(wide.adding_each("conflict", [conflict])) == (
+        "The 90 % interval of the best allocation spans a factor of 12, since trials contradict each other: "
+        "(workers 2, PS 1, cores per worker 0.5) measured 1,000 to 4,000 samples/s; and 1 more."
+    )
+
+
+def test_long_values_of_keys_are_shortened() -> None:
+    similar = Reason.of("similar_job_in_store", trials=1, job="ctr", different_keys=1)
+    keys = similar.adding_each("key", [{"name": "model.tables.rows", "stored": "1 " * 40, "asked": None}])
+    assert "model.tables.rows (1 1 1" in sentence(keys)
+    assert sentence(keys).endswith("1… there, none here).")

@@ -75,7 +75,7 @@ class Controller:
 
     `clock` (seconds) and `now` (time of day) are passed in; `stopwatch` times the steps. `log` receives every decision;
     where it holds decisions about this run already, the loop continues from them. In a `dry_run` the loop makes plans
-    without applying them; while `paused` is set it makes none. `forgive` receives the error where the log cannot be
+    without applying them; while `paused` is set it makes none. `on_error` receives the error where the log cannot be
     written: the job runs on. Models are fitted in `pool`.
     """
 
@@ -92,7 +92,7 @@ class Controller:
         log: DecisionLog | None = None,
         turn_s: float = 5.0,
         dry_run: bool = False,
-        forgive: Callable[[StoreError], None] = lambda _: None,
+        on_error: Callable[[StoreError], None] = lambda _: None,
         pool: Pool = SynchronousPool(),  # noqa: B008
         stopwatch: Callable[[], float] = time.perf_counter,
     ) -> None:
@@ -103,7 +103,7 @@ class Controller:
         """The observation of this turn."""
         self._executor, self._handle, self._scaler = executor, handle, scaler
         self._clock, self._now, self._stopwatch = clock, now, stopwatch
-        self._recorder = DecisionRecorder(handle.id, log, forgive)
+        self._recorder = DecisionRecorder(handle.id, log, on_error)
         self._windows = MetricsWindows()
         self._stabilizer = Stabilizer(job, executor.capabilities)
         evidence = RunEvidence(job, f"run-{handle.id}", allocation, now())

@@ -91,11 +91,11 @@ class DecisionLog(JsonLines[Decision]):
 class DecisionRecorder:
     """Number the decisions about one run and append them to `log`, if there is one.
 
-    `forgive` receives the error where the log cannot be written.
+    `on_error` receives the error where the log cannot be written.
     """
 
-    def __init__(self, run: str, log: DecisionLog | None, forgive: Callable[[StoreError], None]) -> None:
-        self._run, self._log, self._forgive = run, log, forgive
+    def __init__(self, run: str, log: DecisionLog | None, on_error: Callable[[StoreError], None]) -> None:
+        self._run, self._log, self._on_error = run, log, on_error
         self.earlier = [decision for decision in (log.read() if log else []) if decision.run == run]
         """Decisions that earlier loops made about this run."""
         self._number = self.earlier[-1].number + 1 if self.earlier else 0
@@ -108,5 +108,5 @@ class DecisionRecorder:
             try:
                 self._log.append(decision)
             except StoreError as error:
-                self._forgive(error)
+                self._on_error(error)
         return decision

@@ -7,7 +7,7 @@ from statistics import median
 from typing import Literal, NamedTuple
 
 from sizewright.recommender.control.stragglers import Straggler
-from sizewright.recommender.control.windows import ReplicaWindow, Window
+from sizewright.recommender.control.windows import PHASES, ReplicaWindow, Window
 from sizewright.spec.reason import Reason
 
 Cause = Literal[
@@ -17,7 +17,6 @@ Remedy = Literal["migrate", "rebalance", "wait"]
 _Cause = tuple[Cause, dict[str, float]]
 """A cause, and the numbers that show it."""
 
-_PHASES = ("data_s", "pull_s", "compute_s", "push_s")
 _MIN_EXTRA_THROTTLING = 0.15
 """Share of the time that the CPU quota throttles a replica, beyond the median of its peers."""
 _MIN_LOOKUP_RATIO = 1.3
@@ -74,7 +73,7 @@ def _ps_cause(replica: ReplicaWindow, others: Sequence[ReplicaWindow]) -> _Cause
 def _worker_cause(replica: ReplicaWindow, others: Sequence[ReplicaWindow]) -> _Cause:
     extra_s = {
         name: _seconds_per_step(replica, name) - median(_seconds_per_step(other, name) for other in others)
-        for name in _PHASES
+        for name in PHASES
     }
     slowest = max(extra_s, key=lambda name: extra_s[name])
     share = extra_s[slowest] / max(sum(seconds for seconds in extra_s.values() if seconds > 0), 1e-9)
@@ -100,7 +99,7 @@ def _cpu_cause(replica: ReplicaWindow, others: Sequence[ReplicaWindow]) -> _Caus
 
 
 def _cores_while_busy(replica: ReplicaWindow) -> float:
-    busy_s = replica.busy_s if replica.role == "ps" else sum(getattr(replica, name) for name in _PHASES)
+    busy_s = replica.busy_s if replica.role == "ps" else sum(getattr(replica, name) for name in PHASES)
     return replica.cpu_s / max(busy_s, 1e-9)
 
 

@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import NamedTuple
 
 from sizewright.datasets.trials.trial import Trial
-from sizewright.recommender.control.windows import ReplicaWindow, Window
+from sizewright.recommender.control.windows import PHASES, ReplicaWindow, Window
 from sizewright.spec import Allocation, Job, Role
 
 MIN_TRIAL_S = 3.0
@@ -16,7 +16,6 @@ MIN_TRIAL_S = 3.0
 _MIN_RELATIVE_SE = 0.01
 _MAX_WINDOWS = 60
 _ROLES = ("worker", "ps")
-_PHASES = ("data_s", "pull_s", "compute_s", "push_s")
 
 
 class _Tally(NamedTuple):
@@ -87,7 +86,7 @@ class RunEvidence:
         worker_count, ps_count = allocation.replicas("worker"), allocation.replicas("ps")
         workers, servers = self._replicas("worker"), self._replicas("ps")
         steps, exchanges = _sum(workers, "steps"), _sum(servers, "exchanges")
-        phases = {f"phase_{name}": _sum(workers, name) / steps for name in _PHASES} if steps else {}
+        phases = {f"phase_{name}": _sum(workers, name) / steps for name in PHASES} if steps else {}
         if exchanges:
             phases["ps_busy_s"] = _sum(servers, "busy_s") / exchanges
         fields = {

@@ -12,10 +12,8 @@ from sizewright.spec.reason import Reason
 MIN_WINDOW_S = 0.05
 _MAX_CLOCK_RATIO, _MAX_CLOCK_OFFSET_S = 2.0, 5.0
 """The loop's clock and the replicas' clocks agree on the seconds of a window within this factor plus this offset."""
-_COUNTERS = (
-    "cpu_s", "throttled_s", "steps", "samples", "data_s", "pull_s", "compute_s", "push_s", "wait_s",
-    "exchanges", "pushes", "busy_s", "lookups",
-)  # fmt: skip
+PHASES = ("data_s", "pull_s", "compute_s", "push_s")
+"""The phases of a worker's step, as `ReplicaWindow` names their seconds."""
 
 
 class ReplicaWindow(NamedTuple):
@@ -41,6 +39,12 @@ class ReplicaWindow(NamedTuple):
     """Since the replica started."""
     rows: int
     """Rows that it holds at the end of the window."""
+
+
+_COUNTERS = tuple(
+    name for name in ReplicaWindow._fields if name not in ("name", "role", "seconds", "memory_peak_bytes", "rows")
+)
+"""The sums that replicas report, and that a window has the gains of."""
 
 
 class Window(NamedTuple):

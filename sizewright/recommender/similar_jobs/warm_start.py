@@ -31,7 +31,6 @@ from sizewright.recommender.similar_jobs.memory import NONE, SimilarMemory, simi
 from sizewright.recommender.similar_jobs.similarity import Neighbour, similar_jobs
 from sizewright.spec import Job, SimilarJob
 from sizewright.spec.reason import Reason
-from sizewright.spec.units import format_percent
 
 _HOSTS_SD = 0.3
 """Standard deviation of the log speed of hosts relative to those that the prior was learned on."""
@@ -57,16 +56,14 @@ class WarmStart(NamedTuple):
         yield from self.run_doubts
         if self.similar:
             others = sorted((job for job in self.similar if job is not self.own), key=lambda job: -job.weight)
-            names = ", ".join(f"{job.name} ({format_percent(job.weight)})" for job in others[:_MAX_NAMED])
-            more = f" and {len(others) - _MAX_NAMED} more" if len(others) > _MAX_NAMED else ""
-            yield Reason.of(
+            reason = Reason.of(
                 "warm_start",
                 runs=sum(job.runs for job in others),
                 jobs=len(others),
-                names=f"{names}{more}",
                 own_runs=self.own.runs if self.own else None,
                 own_weight=self.own.weight if self.own else None,
             )
+            yield reason.adding_each("job", [job.model_dump(include={"name", "weight"}) for job in others[:_MAX_NAMED]])
         elif not own_trials:
             yield Reason.of("cold_start")
 

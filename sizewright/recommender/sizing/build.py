@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TypeVar
 
 import numpy as np
 
@@ -13,12 +14,24 @@ from sizewright.recommender.sizing.caps import Ruling, beyond_supported
 from sizewright.recommender.sizing.reasons import assumptions, next_trials, reasons
 from sizewright.recommender.sizing.request import SizingRequest
 from sizewright.recommender.sizing.result import PriorEvidence, Selection
-from sizewright.spec import Allocation, Alternative, Estimate, Evidence, Job, Prediction, Recommendation, Remedy, Role
+from sizewright.spec import (
+    Allocation,
+    Alternative,
+    Estimate,
+    Evidence,
+    Job,
+    Prediction,
+    PredictionAnswer,
+    Recommendation,
+    Remedy,
+    Role,
+)
 from sizewright.spec.objective import cost_of
 from sizewright.spec.reason import Reason
 from sizewright.spec.units import format_count
 from sizewright.spec.wording import AXIS_WORDS, infeasible_because, not_enough_because, sentence
 
+SizingAnswer = TypeVar("SizingAnswer", Recommendation, PredictionAnswer)
 _MAX_ALTERNATIVES = 12
 _DEFAULT_TRIALS = 9  # of `sizewright profile`
 
@@ -139,8 +152,8 @@ def infeasible(
     )
 
 
-def with_reason(answer: Recommendation, reason: Reason) -> Recommendation:
-    """Return the recommendation with one more reason."""
+def with_reason(answer: SizingAnswer, reason: Reason) -> SizingAnswer:
+    """Return the recommendation or prediction with one more reason."""
     details = (*answer.reason_details, reason)
     return answer.model_copy(update={"reasons": (*answer.reasons, sentence(reason)), "reason_details": details})
 

@@ -1,4 +1,4 @@
-"""Predict what a job does at an allocation that the user has in mind, beside the recommended one."""
+"""Predict what a job does at an allocation that the user has in mind, compared with the recommended one."""
 
 from __future__ import annotations
 
@@ -83,8 +83,15 @@ def _complete(fitted: Fitted, sizes: Sizes, recommended: Selection | None) -> Gr
 def _select(fitted: Fitted, grid: Grid, sizes: Sizes) -> Selection:
     """Return the allocation with its prediction, as if it had been chosen."""
     evaluation = fitted.evaluation.of(fitted.evaluation.scorer.score(grid, sizes.worker_memory, sizes.ps_memory))
-    job, front = fitted.request.job, np.zeros(1, np.int64)
-    return Selection(job, fitted.recorded, fitted.model, evaluation, 0, front, fitted.prior)
+    return Selection(
+        job=fitted.request.job,
+        trials=fitted.recorded,
+        model=fitted.model,
+        evaluation=evaluation,
+        chosen=0,
+        front=np.zeros(1, np.int64),
+        prior=fitted.prior,
+    )
 
 
 def _predicted(selection: Selection) -> PredictedAllocation:
@@ -112,7 +119,7 @@ def _reasons(asked: Selection, recommended: Selection | None) -> Iterator[Reason
     if recommended:
         theirs, chosen = recommended.scored, recommended.chosen
         yield Reason.of(
-            "beside_recommended",
+            "compared_with_recommended",
             throughput=float(asked.scored.throughput[row] / theirs.throughput[chosen]),
             cost=float(asked.scored.cost[row] / theirs.cost[chosen]) if theirs.cost[chosen] > 0 else None,
         )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from functools import partial
 from itertools import compress
+from typing import Any
 
 import numpy as np
 
@@ -25,12 +26,12 @@ from sizewright.recommender.sizing.result import Fitted, PriorEvidence, Selectio
 from sizewright.recommender.sizing.scoring import roles_without_cores
 from sizewright.spec import Job, Recommendation
 from sizewright.spec.reason import Reason
-from sizewright.spec.wording import AXIS_WORDS
 
 MAX_INTERVAL_RATIO = 10.0
 """Upper over lower end of the target's throughput interval; a wider interval supports no decision."""
 _MAX_REPEAT_RATIO = 1.5
 """Repeats of one allocation differ by a few per cent on one host; beyond this factor they contradict each other."""
+_MAX_NAMED_CONFLICTS = 3
 
 
 def recommend(request: SizingRequest) -> Recommendation:
@@ -77,12 +78,13 @@ def fit(request: SizingRequest) -> Fitted | Recommendation:
         why = Reason.of("too_few_allocations", distinct=explanation.distinct_allocations, needed=explanation.needed)
         return not_enough_data(request, recorded, model, evidence, why)
     evaluation, evidence = _evaluate(request, model, recorded, trials, evidence)
-    return Fitted(request, recorded, trials, model, evaluation, evidence)
+    return Fitted(request=request, recorded=recorded, trials=trials, model=model, evaluation=evaluation, prior=evidence)
 
 
 def choose(fitted: Fitted) -> Selection | Recommendation:
     """Return the allowed allocation with the lowest objective, or why there is none to decide for."""
-    request, recorded, _, model, evaluation, evidence = fitted
+    request, recorded, model = fitted.request, fitted.recorded, fitted.model
+    evaluation, evidence = fitted.evaluation, fitted.prior
     if not evaluation.allowed.any():
         last = evaluation.rulings[-1]
         if last.cap == SUPPORTED_RANGE_CAP:
@@ -96,7 +98,15 @@ def choose(fitted: Fitted) -> Selection | Recommendation:
         too_wide, remedy = _too_wide(ratio, recorded, evaluation.cap_input, chosen)
         return not_enough_data(request, recorded, model, evidence, too_wide, remedy)
     front = allowed_rows[pareto_front(scored.throughput[allowed_rows], scored.cost[allowed_rows])]
-    return Selection(request.job, recorded, model, evaluation, chosen, front, evidence)
+    return Selection(
+        job=request.job,
+        trials=recorded,
+        model=model,
+        evaluation=evaluation,
+        chosen=chosen,
+        front=front,
+        prior=evidence,
+    )
 
 
 def _believed(
@@ -149,22 +159,19 @@ def _too_wide(ratio: float, trials: Sequence[Trial], cap_input: CapInput, chosen
     conflicts = list(_contradictions(trials))
     if not conflicts:
         return reason, f"Measure {target}, or another allocation near it."
-    named = "; ".join(conflicts[:3]) + (f"; and {len(conflicts) - 3} more" if len(conflicts) > 3 else "")
-    return reason.adding(conflicts=named), "Drop the wrong rows, or measure them again."
+    reason = reason.adding(conflicts=len(conflicts)).adding_each("conflict", conflicts[:_MAX_NAMED_CONFLICTS])
+    return reason, "Drop the wrong rows, or measure them again."
 
 
-def _contradictions(trials: Sequence[Trial]) -> Iterator[str]:
-    """Yield a phrase for each allocation whose repeated trials contradict each other."""
+def _contradictions(trials: Sequence[Trial]) -> Iterator[dict[str, Any]]:
+    """Yield each allocation whose repeated trials contradict each other, with its `lower` and `upper` samples/s."""
     axes = (*COUNTS, *SIZES)
     repeats: dict[tuple[object, ...], list[float]] = {}
     for trial in trials:
         repeats.setdefault(tuple(getattr(trial, axis) for axis in axes), []).append(trial.throughput or 0.0)
     for allocation, rates in repeats.items():
         if max(rates) > _MAX_REPEAT_RATIO * min(rates):
-            named = ", ".join(
-                f"{AXIS_WORDS[axis]} {value}" for axis, value in zip(axes, allocation, strict=True) if value is not None
-            )
-            yield f"({named}) measured {' and '.join(f'{rate:,.0f}' for rate in sorted(rates))} samples/s"
+            yield dict(zip(axes, allocation, strict=True)) | {"lower": min(rates), "upper": max(rates)}
 
 
 def _prior_curve(prior: LearnedPrior | None, job: Job) -> tuple[JobCurve | None, Reason | None]:
