@@ -39,13 +39,13 @@ class AllocatorContract:
         """Return the maximum number of resources. Override it for an allocator of a single resource."""
         return 3
 
-    def test_it_says_what_it_is(self, allocator: Allocator) -> None:
+    def test_allocator_has_base_class_and_name(self, allocator: Allocator) -> None:
         """It is an `Allocator` and has a name."""
         assert isinstance(allocator, Allocator), "subclass sizewright.cluster.allocators.Allocator"
         assert isinstance(allocator.name, str), "an allocator needs a name"
         assert allocator.name, "an allocator needs a name"
 
-    def test_every_answer_is_feasible(self, allocator: Allocator, resources: int) -> None:
+    def test_every_choice_is_feasible(self, allocator: Allocator, resources: int) -> None:
         """Each job gets one offered column, within the capacity; jobs that must run do so if all of them fit."""
         for problem in _problems(resources, seeds=40, max_jobs=12):
             answer = allocator(problem, 1.0)
@@ -59,7 +59,7 @@ class AllocatorContract:
             if answer.released:
                 assert not problem.fits(problem.floor), "jobs that must run were released although all of them fit"
 
-    def test_it_is_worth_what_it_says_and_nothing_exceeds_its_bound(self, allocator: Allocator, resources: int) -> None:
+    def test_value_is_total_utility_within_the_bound(self, allocator: Allocator, resources: int) -> None:
         """The value is the total utility, and no choice that fits exceeds the bound if there is one."""
         for problem in _problems(resources, seeds=20, max_jobs=4):
             answer = allocator(problem, 1.0)
@@ -70,7 +70,7 @@ class AllocatorContract:
                 assert answer.bound >= best - ROUNDING * abs(best)
                 assert answer.value <= best + ROUNDING * abs(best)
 
-    def test_nothing_to_give_is_nothing_given(self, allocator: Allocator) -> None:
+    def test_nothing_is_allocated_without_capacity_or_jobs(self, allocator: Allocator) -> None:
         """Without capacity no job gets anything, and a problem without jobs has an empty choice."""
         problem = random_problem(3, 4, 3, scheduler_state=True)
         empty = problem_of(problem.needs[:, 1:], problem.values[:, 1:], [0.0], scheduler_state=True)
@@ -78,14 +78,14 @@ class AllocatorContract:
         nobody = problem_of(np.zeros((0, 3)), np.zeros((0, 3)), [4.0], scheduler_state=True)
         assert allocator(nobody).choice.shape == (0,)
 
-    def test_a_time_limit_of_ten_milliseconds_is_no_excuse(self, allocator: Allocator, resources: int) -> None:
+    def test_short_time_limit_still_gives_a_choice(self, allocator: Allocator, resources: int) -> None:
         """A choice within the capacity is found, in which some jobs get something."""
         problem = random_problem(5, 60, 8, resources, scheduler_state=True)
         answer = allocator(problem, 0.01)
         assert problem.fits(answer.choice)
         assert answer.choice.any()
 
-    def test_the_same_problem_has_the_same_answer(self, allocator: Allocator, resources: int) -> None:
+    def test_same_problem_gives_same_choice(self, allocator: Allocator, resources: int) -> None:
         """Repeated calls and copies of the allocator give the same choice, and the problem does not change."""
         problem = random_problem(7, 8, 4, resources, scheduler_state=True, current=[0, 1, 2, 3, 4, 0, 1, 2])
         before = pickle.dumps(problem)
@@ -94,7 +94,7 @@ class AllocatorContract:
         assert np.array_equal(pickle.loads(pickle.dumps(allocator))(problem).choice, expected)
         assert np.array_equal(allocator(pickle.loads(before)).choice, expected), "the problem was changed"
 
-    def test_it_says_what_it_goes_by(self, allocator: Allocator) -> None:
+    def test_by_value_allocator_needs_no_scheduler_state(self, allocator: Allocator) -> None:
         """It solves a problem without a scheduler state if it is `by_value`; otherwise it may raise InputError."""
         problem = random_problem(1)
         try:

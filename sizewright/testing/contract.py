@@ -69,7 +69,7 @@ class ExecutorContract:
         yield handle
         executor.stop(handle)
 
-    def test_it_says_what_it_is(self, executor: Executor) -> None:
+    def test_executor_has_name_and_consistent_capabilities(self, executor: Executor) -> None:
         """It has a name and consistent capabilities."""
         capabilities = executor.capabilities
         assert isinstance(capabilities, Capabilities), "capabilities must be a sizewright.spec.Capabilities"
@@ -78,7 +78,7 @@ class ExecutorContract:
         assert capabilities.stop or not capabilities.launch, "an executor that launches jobs must be able to stop them"
         assert capabilities.adjust or not capabilities.live, "an executor with live changes must be able to adjust"
 
-    def test_a_plan_is_rendered(self, executor: Executor, launch_plan: Plan) -> None:
+    def test_plan_is_rendered_in_the_declared_format(self, executor: Executor, launch_plan: Plan) -> None:
         """The text has the format of `renders` and is always the same."""
         self.need(executor, "render")
         text = executor.render(launch_plan)
@@ -89,7 +89,7 @@ class ExecutorContract:
             assert json.loads(text), "the JSON is empty"
         assert executor.render(launch_plan) == text, "the same plan was rendered differently the second time"
 
-    def test_a_launched_job_trains(self, executor: Executor, launch_plan: Plan, handle: Handle) -> None:
+    def test_launched_job_trains(self, executor: Executor, launch_plan: Plan, handle: Handle) -> None:
         """The handle can be serialised, replicas are as planned, and the number of samples grows."""
         assert (handle.executor, handle.job) == (executor.name, launch_plan.job.name)
         assert Handle.model_validate_json(handle.model_dump_json()) == handle
@@ -97,7 +97,7 @@ class ExecutorContract:
         self.until_trained_more(executor, handle)
         assert not executor.wait(handle, 0.01), "the job has ended already; give launch_plan more samples"
 
-    def test_an_adjusted_job_has_the_new_replicas_and_trains_on(
+    def test_adjusted_job_has_new_replica_counts_and_keeps_training(
         self, executor: Executor, handle: Handle, adjust_plan: Plan
     ) -> None:
         """`observe` shows the replica counts of the new target."""
@@ -106,7 +106,7 @@ class ExecutorContract:
         self.until_counts(executor, handle, adjust_plan.target)
         self.until_trained_more(executor, handle)
 
-    def test_a_replica_that_is_migrated_has_another_in_its_place(
+    def test_migrated_replica_is_replaced(
         self, executor: Executor, handle: Handle, launch_plan: Plan, adjust_plan: Plan
     ) -> None:
         """A new replica replaces the migrated one, and the job continues. An unknown replica is refused."""
@@ -126,7 +126,7 @@ class ExecutorContract:
         assert counts(executor.observe(handle)) == expected_counts(launch_plan.target)
         self.until_trained_more(executor, handle)
 
-    def test_look_ups_are_evened_out_at_the_target(
+    def test_rebalancing_is_recorded_and_training_continues(
         self, executor: Executor, handle: Handle, launch_plan: Plan, adjust_plan: Plan
     ) -> None:
         """The outcome records it, and the job continues. A job of one PS is refused."""
@@ -145,7 +145,7 @@ class ExecutorContract:
         changes = [change.kind for change in executor.stop(handle).changes]
         assert changes[-1:] == ["rebalance"], f"the last change of the outcome is not the rebalancing: {changes}"
 
-    def test_a_plan_is_carried_out_once(
+    def test_repeated_plan_changes_nothing(
         self, executor: Executor, handle: Handle, launch_plan: Plan, adjust_plan: Plan
     ) -> None:
         """Repeating a plan changes nothing, and another plan with the same id is refused."""
@@ -160,7 +160,7 @@ class ExecutorContract:
             with pytest.raises(InputError):
                 executor.adjust(handle, adjust_plan.model_copy(update={"target": launch_plan.target}))
 
-    def test_keep_changes_nothing(self, executor: Executor, launch_plan: Plan, handle: Handle) -> None:
+    def test_keep_plan_changes_nothing(self, executor: Executor, launch_plan: Plan, handle: Handle) -> None:
         """Replica counts stay, and training continues."""
         self.need(executor, "adjust")
         self.until_counts(executor, handle, launch_plan.target)
@@ -168,7 +168,7 @@ class ExecutorContract:
         assert counts(executor.observe(handle)) == expected_counts(launch_plan.target)
         self.until_trained_more(executor, handle)
 
-    def test_a_cool_down_is_kept(self, executor: Executor, launch_plan: Plan, adjust_plan: Plan) -> None:
+    def test_change_during_cool_down_is_refused(self, executor: Executor, launch_plan: Plan, adjust_plan: Plan) -> None:
         """During the cool-down a change is refused, but a plan to keep is accepted."""
         self.need(executor, "launch", "adjust", "observe", "stop")
         handle = executor.launch(launch_plan.model_copy(update={"cooldown_s": 86400.0}))
@@ -180,7 +180,7 @@ class ExecutorContract:
         finally:
             executor.stop(handle)
 
-    def test_a_stopped_job_has_one_outcome_and_is_over(
+    def test_stopped_job_has_one_outcome_and_refuses_calls(
         self, executor: Executor, handle: Handle, launch_plan: Plan, adjust_plan: Plan
     ) -> None:
         """A second stop returns the same outcome, and other calls are refused."""
@@ -213,7 +213,9 @@ class ExecutorContract:
                     executor.adjust(handle, plan)
         assert counts(executor.observe(handle)) == expected_counts(launch_plan.target)
 
-    def test_an_unknown_handle_is_refused(self, executor: Executor, launch_plan: Plan, adjust_plan: Plan) -> None:
+    def test_unknown_handle_is_refused_with_a_remedy(
+        self, executor: Executor, launch_plan: Plan, adjust_plan: Plan
+    ) -> None:
         """The error has one sentence and a remedy."""
         nobody = Handle(executor=executor.name, id="nobody-0", job=launch_plan.job.name)
         for capability, call in _calls(executor, nobody, launch_plan, adjust_plan):
@@ -222,7 +224,9 @@ class ExecutorContract:
                     call()
                 assert caught.value.remedy, f"{capability}: the error needs a remedy"
 
-    def test_what_it_cannot_do_it_refuses(self, executor: Executor, launch_plan: Plan, adjust_plan: Plan) -> None:
+    def test_missing_capabilities_raise_unsupported_error(
+        self, executor: Executor, launch_plan: Plan, adjust_plan: Plan
+    ) -> None:
         """Calls that need a missing capability raise UnsupportedError."""
         handle = Handle(executor=executor.name, id="nobody-0", job=launch_plan.job.name)
         for capability, call in _calls(executor, handle, launch_plan, adjust_plan):
@@ -230,7 +234,7 @@ class ExecutorContract:
                 with pytest.raises(UnsupportedError):
                     call()
 
-    def test_a_change_has_its_cost(self, executor: Executor, launch_plan: Plan, adjust_plan: Plan) -> None:
+    def test_change_cost_is_an_interval(self, executor: Executor, launch_plan: Plan, adjust_plan: Plan) -> None:
         """The cost of a change is an interval around its seconds, and 0 if nothing changes."""
         for plan in (launch_plan, adjust_plan):
             cost = executor.change_cost(plan)

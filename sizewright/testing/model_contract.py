@@ -61,13 +61,15 @@ class ModelContract:
         """
         return queueing.sample_trials()
 
-    def test_it_says_what_it_is(self, model: BaseThroughputModel) -> None:
+    def test_model_has_base_class_and_name(self, model: BaseThroughputModel) -> None:
         """It is a `BaseThroughputModel` and has a name."""
         assert isinstance(model, BaseThroughputModel), "subclass sizewright.models.BaseThroughputModel"
         assert isinstance(model.name, str), "a model needs a name"
         assert model.name, "a model needs a name"
 
-    def test_it_draws_curves_and_knows_its_support(self, model: BaseThroughputModel, trials: pd.DataFrame) -> None:
+    def test_curves_are_positive_and_support_is_a_distance(
+        self, model: BaseThroughputModel, trials: pd.DataFrame
+    ) -> None:
         """Curves are samples/s, at most as many as asked for; support is a distance."""
         model.fit(trials)
         curves = model.curves(trials, 50, np.random.default_rng(0))
@@ -79,7 +81,9 @@ class ModelContract:
         assert support.shape == (len(trials),)
         assert np.all(support >= 0)
 
-    def test_it_plans_trials(self, model: BaseThroughputModel, trials: pd.DataFrame) -> None:
+    def test_planner_tries_distinct_allocations_and_recommends_a_candidate(
+        self, model: BaseThroughputModel, trials: pd.DataFrame
+    ) -> None:
         """A planner asks for other allocations by its curves, and recommends one of the candidates."""
         table = trials.drop_duplicates(list(PLANNED)).set_index(list(PLANNED))["throughput"]
         planner = TrialPlanner(table.index.to_frame(index=False), "time", max_trials=8, predictor=validated(model))
@@ -91,7 +95,7 @@ class ModelContract:
         assert len(set(asked)) == len(asked)
         assert _place(planner.best()) in table.index
 
-    def test_it_learns_and_its_intervals_hold_its_predictions(
+    def test_predictions_are_accurate_and_inside_their_intervals(
         self, model: BaseThroughputModel, trials: pd.DataFrame
     ) -> None:
         """Predictions are accurate; intervals are wider for a trial than for the mean, and for more coverage."""
@@ -113,7 +117,7 @@ class ModelContract:
         for one, other in zip((lower, upper), model.predict_interval(trials, 0.8), strict=True):
             assert np.array_equal(one, other)
 
-    def test_it_is_a_scikit_learn_estimator(self, model: BaseThroughputModel, trials: pd.DataFrame) -> None:
+    def test_model_is_a_scikit_learn_estimator(self, model: BaseThroughputModel, trials: pd.DataFrame) -> None:
         """Parameters, clones, cross-validation and pickling work, and an unfitted model raises NotFittedError."""
         assert model.set_params(**model.get_params()) is model
         with pytest.raises(NotFittedError):
@@ -129,7 +133,7 @@ class ModelContract:
         copy = pickle.loads(pickle.dumps(model))
         assert np.array_equal(copy.predict(trials), model.predict(trials))
 
-    def test_the_same_trials_teach_the_same(self, model: BaseThroughputModel, trials: pd.DataFrame) -> None:
+    def test_same_trials_give_same_predictions(self, model: BaseThroughputModel, trials: pd.DataFrame) -> None:
         """Predictions do not depend on the type of table or on earlier fits, and ignore failed trials."""
         expected = clone(model).fit(trials).predict(trials)
         rows: list[Any] = [Trial.model_validate(row) for row in trials.to_dict("records")]
@@ -138,16 +142,16 @@ class ModelContract:
         for table in tables:
             assert np.allclose(model.fit(table).predict(trials), expected)
 
-    def test_its_account_names_every_parameter(self, model: BaseThroughputModel, trials: pd.DataFrame) -> None:
+    def test_explanation_names_model_and_parameters(self, model: BaseThroughputModel, trials: pd.DataFrame) -> None:
         """The explanation has the evidence that a recommendation shows."""
-        account = model.fit(trials).explain()
-        assert account.model == model.name
-        assert account.enough
-        assert account.distinct_allocations >= account.needed
-        assert set(account.pinned) <= set(account.parameters)
-        assert np.isfinite(list(account.parameters.values())).all()
+        explanation = model.fit(trials).explain()
+        assert explanation.model == model.name
+        assert explanation.enough
+        assert explanation.distinct_allocations >= explanation.needed
+        assert set(explanation.pinned) <= set(explanation.parameters)
+        assert np.isfinite(list(explanation.parameters.values())).all()
 
-    def test_nothing_is_learned_from_nothing_or_from_nonsense(
+    def test_missing_and_invalid_throughputs_are_refused(
         self, model: BaseThroughputModel, trials: pd.DataFrame
     ) -> None:
         """Trials without throughput, and invalid throughputs, raise InputError."""
@@ -160,16 +164,14 @@ class ModelContract:
             with pytest.raises(InputError, match="throughput"):
                 model.fit(trials, odd)
 
-    def test_two_trials_or_one_over_and_over_are_not_enough(
-        self, model: BaseThroughputModel, trials: pd.DataFrame
-    ) -> None:
+    def test_too_few_distinct_trials_are_refused(self, model: BaseThroughputModel, trials: pd.DataFrame) -> None:
         """Too few distinct trials raise NotEnoughDataError, which has the number of missing trials."""
         for few in (trials.iloc[:2], pd.concat([trials.iloc[:1]] * 5), pd.concat([trials.iloc[:2]] * 4)):
             with pytest.raises(NotEnoughDataError) as caught:
                 model.fit(few)
             assert caught.value.missing > 0
 
-    def test_allocations_that_are_none_are_refused(self, model: BaseThroughputModel, trials: pd.DataFrame) -> None:
+    def test_invalid_allocations_are_refused(self, model: BaseThroughputModel, trials: pd.DataFrame) -> None:
         """Invalid values raise InputError in `fit` and in `predict`."""
         fitted = clone(model).fit(trials)
         for column, value, message in INVALID:
@@ -179,7 +181,7 @@ class ModelContract:
             with pytest.raises(InputError, match=message):
                 fitted.predict(odd)
 
-    def test_what_the_trials_differ_in_must_be_told(self, model: BaseThroughputModel, trials: pd.DataFrame) -> None:
+    def test_varied_columns_are_required_in_predict(self, model: BaseThroughputModel, trials: pd.DataFrame) -> None:
         """A column in which the trials differ is required in `predict`; other columns are optional."""
         model.fit(trials)
         with pytest.raises(InputError, match="worker_cpu"):
@@ -187,20 +189,20 @@ class ModelContract:
         assert np.allclose(model.predict(trials.drop(columns="batch_size")), model.predict(trials))
         assert model.predict(trials.iloc[:0]).shape == (0,)
 
-    def test_modes_may_be_words_or_truths(self, model: BaseThroughputModel, trials: pd.DataFrame) -> None:
+    def test_sync_accepts_words_and_booleans(self, model: BaseThroughputModel, trials: pd.DataFrame) -> None:
         """`sync` may be words or booleans, and may be missing."""
         words = np.where(np.arange(len(trials)) % 2, "async", "sync")
         trials = trials.assign(sync=words)
         expected = clone(model).fit(trials).predict(trials)
         missing = trials.assign(sync=trials["sync"].astype("string").mask(words == "async", pd.NA))
         assert np.isfinite(clone(model).fit(missing).predict(trials)).all()
-        for truths in (trials["sync"] == "sync", (trials["sync"] == "sync").to_numpy()):
-            columns = {c: trials[c].to_numpy() for c in trials} | {"sync": truths}
+        for booleans in (trials["sync"] == "sync", (trials["sync"] == "sync").to_numpy()):
+            columns = {c: trials[c].to_numpy() for c in trials} | {"sync": booleans}
             assert np.allclose(clone(model).fit(columns).predict(columns), expected)
         with pytest.raises(InputError, match="must be 0 or 1"):
             model.fit(trials.assign(sync=7))
 
-    def test_odd_tables_and_questions_are_refused(self, model: BaseThroughputModel, trials: pd.DataFrame) -> None:
+    def test_invalid_tables_and_options_are_refused(self, model: BaseThroughputModel, trials: pd.DataFrame) -> None:
         """Tables without column names, and invalid options of intervals, raise InputError."""
         plain: Any = trials[list(ALLOCATION_AXES)].to_numpy()
         with pytest.raises(InputError, match="named columns"):
@@ -215,9 +217,7 @@ class ModelContract:
             with pytest.raises(InputError):
                 model.predict_interval(trials, **options)
 
-    def test_one_allocation_by_itself_is_a_table_of_one_row(
-        self, model: BaseThroughputModel, trials: pd.DataFrame
-    ) -> None:
+    def test_single_allocation_is_a_table_of_one_row(self, model: BaseThroughputModel, trials: pd.DataFrame) -> None:
         """A row of a data frame, a mapping, and a list of one mapping give the same prediction."""
         expected = model.fit(trials).predict(trials)[0]
         ones: list[Any] = [trials.iloc[0], trials.iloc[0].to_dict(), [trials.iloc[0].to_dict()]]

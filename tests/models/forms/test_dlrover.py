@@ -196,7 +196,7 @@ def test_predictions_and_intervals_are_positive_and_in_order(
     assert np.all((lower > 0) & (lower <= predicted) & (predicted <= upper) & np.isfinite(upper))
 
 
-def test_it_is_a_scikit_learn_estimator() -> None:
+def test_dlrover_is_a_scikit_learn_estimator() -> None:
     frame = pd.DataFrame(measured(40))
     model = DlroverModel()
     assert model.set_params(**model.get_params()) is model
