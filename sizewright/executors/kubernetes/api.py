@@ -23,9 +23,9 @@ T = TypeVar("T")
 _ATTEMPTS, _FIRST_WAIT_S = 4, 0.5
 _RETRIED_STATUS = (429, 500, 502, 503, 504)
 _INVALID_BODY = "failed to create typed patch object"
-"""How server-side apply words a body with invalid fields; it answers with status 500 then."""
+"""The words with which server-side apply refuses invalid fields; its status is 500 then."""
 _CLIENT_ERRORS = (ValueError, KeyError, TypeError, AttributeError, RecursionError)
-"""What the client library raises for answers that it does not expect."""
+"""The errors that the client library raises for answers that it does not expect."""
 
 
 class NotServedError(InputError):

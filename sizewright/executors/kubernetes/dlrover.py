@@ -70,12 +70,12 @@ class DlroverExecutor(ClusterExecutor):
         super().__init__(base=base, roles=roles, kubeconfig=kubeconfig, context=context, api=api, clock=clock)
         self._scale_plans = version is not None and _release(version) <= _LAST_WITH_SCALE_PLANS
 
-    def build(self, plan: Plan) -> Manifest:
-        """Build the ElasticJob of a plan, or the ScalePlan of a change. Raises InputError as `render` does."""
+    def _build_new(self, plan: Plan, base_text: str | None) -> Manifest:
+        """Build the ElasticJob of a plan, or the ScalePlan of a change."""
         if self._changes_by_scale_plan(plan):
             groups = self.groups(plan)
             return Manifest(scale_plan.build_scale_plan(plan, groups, self.cpu_step_m), self.header(plan, groups))
-        return super().build(plan)
+        return super()._build_new(plan, base_text)
 
     def change_object(self, plan: Plan, planned_job: YamlMap) -> YamlMap:
         """Return the ScalePlan of a change for releases that need one, else the ElasticJob."""

@@ -38,7 +38,7 @@ from sizewright.executors.kubernetes.pod_template import min_available, only_gro
 from sizewright.executors.kubernetes.pods import PodLabels
 from sizewright.executors.kubernetes.repeated_sizes import SizeChange, repeated
 from sizewright.executors.kubernetes.totals import beyond_container
-from sizewright.executors.kubernetes.yaml_text import YamlText
+from sizewright.executors.kubernetes.yaml_text import YamlText, read_manifest
 from sizewright.executors.plan_annotations import PLAN_ID, check_no_secrets, has_plan, plan_annotations, read_plan
 from sizewright.executors.yaml_documents import from_yaml
 from sizewright.spec import ROLES, Allocation, Deploy, Group, Job, Plan, Role
@@ -47,6 +47,8 @@ from sizewright.spec._faults import explain_first
 from sizewright.spec._text_files import check_rendered
 
 _TARGET_FIELDS = (*ROLES, "batch_size")
+_MAX_BUILT = 4
+"""Applying a plan needs the manifests of the plan, of its launch, and of the sizes that it was made for."""
 
 
 class ManifestExecutor(RenderOnlyExecutor):
@@ -84,6 +86,8 @@ class ManifestExecutor(RenderOnlyExecutor):
     def __init__(self, *, base: str | Path | None = None, roles: Mapping[str, str] | None = None) -> None:
         super().__init__()
         self._base = base
+        self._built: tuple[tuple[tuple[Plan, str | None], Manifest], ...] = ()
+        """The last manifests, each with its plan and the text of its base."""
         self._role_names: Mapping[str, str] = dict(roles or {})
         if unknown := self._role_names.keys() - self.roles.keys():
             raise InputError(
@@ -103,13 +107,25 @@ class ManifestExecutor(RenderOnlyExecutor):
         return list(dict.fromkeys(self.build(plan).remarks))
 
     def build(self, plan: Plan) -> Manifest:
-        """Build the manifest of a plan. Raises InputError as `render` does."""
+        """Return the manifest of a plan, which is built again only if the base has changed since.
+
+        Raises InputError as `render` does.
+        """
+        key = plan, read_manifest(self._base) if self._base else None
+        for built_key, manifest in self._built:
+            if built_key == key:
+                return manifest
+        manifest = self._build_new(*key)
+        self._built = ((key, manifest), *self._built[: _MAX_BUILT - 1])
+        return manifest
+
+    def _build_new(self, plan: Plan, base_text: str | None) -> Manifest:
         check_no_secrets(plan)
-        if not self._base:
+        if base_text is None:
             check_rendezvous(plan, self.discovery)
         groups = self.groups(plan)
-        if self._base:
-            base = YamlText.load(self._base)
+        if base_text is not None:
+            base = YamlText(base_text, str(self._base))
             document = self.select_document(base.documents, str(self._base), plan.job.name)
             remarks = self._write_sizes(document, plan, groups, str(self._base), base)
             annotations = document["metadata"].get("annotations")

@@ -22,7 +22,7 @@ _TORCHRUN_PORT = 29500
 
 
 class Discovery(NamedTuple):
-    """How a platform's replicas find each other."""
+    """The ways in which a platform's replicas can find each other."""
 
     kind: str
     """The platform's name for the job object, for messages."""

@@ -36,7 +36,7 @@ class PodLabels(NamedTuple):
 
 
 class _PodState(NamedTuple):
-    """What was read of one pod so far."""
+    """The state of one pod, as it was read so far."""
 
     role: Role
     number: int

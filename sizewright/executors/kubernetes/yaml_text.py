@@ -64,10 +64,7 @@ class YamlText:
     @classmethod
     def load(cls, path: str | Path) -> YamlText:
         """Read a file. Raises InputError if it cannot be read or is not YAML."""
-        try:
-            return cls(read_text(path, "manifest"), str(path))
-        except OSError as error:
-            raise InputError(f"{path} cannot be read: {error}.", "Pass the path of a manifest.") from None
+        return cls(read_manifest(path), str(path))
 
     @property
     def text(self) -> str:
@@ -85,6 +82,14 @@ class YamlText:
             if id(value[key]) in shared:
                 value[key] = _without_anchors(copy.deepcopy(value[key]))
             value = value[key]
+
+
+def read_manifest(path: str | Path) -> str:
+    """Return the text of a manifest file. Raises InputError if it cannot be read."""
+    try:
+        return read_text(path, "manifest")
+    except OSError as error:
+        raise InputError(f"{path} cannot be read: {error}.", "Pass the path of a manifest.") from None
 
 
 class _Part(Protocol):

@@ -62,7 +62,15 @@ def test_public_manifest_changes_only_its_sizes(case: str, name: str, worker: st
     assert (requested["worker"][0].cpu, requested["worker"][0].memory_bytes) == (1.5, 512 * MIB)
     assert (requested["ps"][0].cpu, requested["ps"][0].memory_bytes) == (0.5, 384 * MIB)
     assert _without_sizes(after, executor, (worker, ps)) == _without_sizes(before, executor, (worker, ps))
-    assert executor.as_rendered(plan).target.replicas("worker") == 6  # what guard rails are held to
+    assert executor.as_rendered(plan).target.replicas("worker") == 6  # what guardrails are held to
+
+
+def test_changed_base_is_read_again(tmp_path: Path) -> None:
+    text = get_executor("kubeflow").render(PLAN)
+    executor = executor_of("kubeflow", written(tmp_path, text + "# first\n"))
+    assert executor.render(PLAN).endswith("# first\n")
+    written(tmp_path, text + "# second\n")
+    assert executor.render(PLAN).endswith("# second\n")
 
 
 def _without_sizes(document: Any, executor: ManifestExecutor, names: tuple[str, ...]) -> Any:
