@@ -28,7 +28,7 @@ from sizewright.models.prior import JobCurve
 from sizewright.recommender.control.decisions import Decision
 from sizewright.runtime.plan_files import launch_plan
 from sizewright.runtime.run import run_plan
-from sizewright.runtime.tuning import Tuning, tuning
+from sizewright.runtime.tuning import Tuning, controller_factory
 from sizewright.spec import Allocation, ChangeCost, Cluster, Failure, Handle, Job, Metrics, Outcome, Plan
 from sizewright.spec.objective import allocation_price
 from sizewright.training.leases.sample_leases import Lease, SampleLeases
@@ -336,10 +336,10 @@ def _once(setting: Setting, how: How, folder: str | None, resume: str | None = N
 
     cpu_s = time.process_time()
     if how == "auto":
-        with tuning(
+        with controller_factory(
             setting.job, executor, Tuning(), predictor=make_predictor(setting.prior_curve), cluster=setting.cluster
         ) as controller:
-            outcome = run_plan(executor, plan, tune=controller, decided=record)
+            outcome = run_plan(executor, plan, tune=controller, on_decision=record)
     else:
         outcome = _run_without_tuning(executor, plan)
     loop = (time.process_time() - cpu_s) * setting.job.prices.core_hour / 3600

@@ -35,7 +35,7 @@ class EnvironmentSettings:
         "sqlite:///sizewright-models.db",
     )
     ledger: str | None = _setting(
-        "SIZEWRIGHT_LEDGER", "File that records every plan and who requested it.", "sizewright-plans.jsonl"
+        "SIZEWRIGHT_LEDGER", "Audit log: a file that records every plan and who requested it.", "sizewright-plans.jsonl"
     )
     rails: str | None = _setting("SIZEWRIGHT_RAILS", "File of guardrails that plans must satisfy.")
     cache_home: str | None = _setting("XDG_CACHE_HOME", "Folder of caches, in `sizewright` below it.", "~/.cache")

@@ -7,7 +7,6 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any
 
 import yaml
 
@@ -15,7 +14,7 @@ from sizewright.api._records import PlanLike, RailsLike, as_record
 from sizewright.errors import InputError, JobError, SizewrightError
 from sizewright.executors import get_executor
 from sizewright.executors.difference import text_difference
-from sizewright.executors.hooks import AdoptsManifests, ParsesManifests, RemarksOnManifests
+from sizewright.executors.hooks import AdoptsManifests, MeasuresChanges, ParsesManifests, RemarksOnManifests
 from sizewright.executors.registry import unsupported
 from sizewright.runtime.audit_log import AuditLog, Entry
 from sizewright.runtime.guardrail_executor import GuardrailExecutor
@@ -48,14 +47,14 @@ def apply(
     """Apply a plan: a record, its file, or a manifest that the executor rendered from it.
 
     `confirm` is called with the difference and returns whether to apply it. With `dry_run` nothing is changed. The plan
-    has to respect `rails` ($SIZEWRIGHT_RAILS), and is recorded in `ledger` ($SIZEWRIGHT_LEDGER, else
+    has to respect `rails` ($SIZEWRIGHT_RAILS), and is recorded in the audit log `ledger` ($SIZEWRIGHT_LEDGER, else
     sizewright-plans.jsonl) together with `asked_by`; a plan that was applied before is not applied again. Wait up
     to `wait_s` seconds for the first training step after the change, and record how long it took. `options`
     configure an executor that is named. The executor `local` changes a job that `run` trains on this host.
 
     Raises JobError for a file that is not a plan, InputError for a plan that violates its rails, does not match the
     current state of the job, or is rejected by the platform, UnsupportedError for an executor that only renders,
-    StoreError for a ledger that cannot be written, EngineError when the platform does not answer, MissingExtraError
+    StoreError for an audit log that cannot be written, EngineError when the platform does not answer, MissingExtraError
     without its client.
     """
     with ExitStack() as stack:
@@ -71,7 +70,7 @@ def apply(
             return Application(plan_id=plan.id, executor=executor.name, became="unchanged")
         plan = plan.model_copy(update={"asked_by": asked_by}) if asked_by else plan
         audit_log = AuditLog(ledger or EnvironmentSettings.from_environment().ledger or DEFAULT_LEDGER)
-        guarded = GuardrailExecutor(executor, rails=load_rails(rails), ledger=audit_log)
+        guarded = GuardrailExecutor(executor, rails=load_rails(rails), audit_log=audit_log)
         return _apply(guarded, executor, plan, audit_log, dry_run, confirm, wait_s)
 
 
@@ -140,7 +139,7 @@ def _apply(
         if not changes and isinstance(executor, ShowsDifference):  # recorded, but there is no change to wait for
             message = "The job has these sizes already."
             return Application(**ids, became="unchanged", handle=handle, message=message)
-        message = _await_first_step(guarded, handle, wait_s, measured_s) if wait_s else ""
+        message = _await_first_step(executor, handle, wait_s, measured_s) if wait_s else ""
     first_step_s = measured_s[0] if measured_s else None
     return Application(
         **ids, became="applied", difference=changes, handle=handle, first_step_s=first_step_s, message=message
@@ -224,10 +223,10 @@ def _yaml(record: Record) -> str:
 def _measurements(executor: Executor) -> Iterator[list[float]]:
     """Yield a list that receives the seconds from a change to the first step after it."""
     measured_s: list[float] = []
-    costs = getattr(executor, "change_costs", None)
-    if costs is None:
+    if not isinstance(executor, MeasuresChanges):
         yield measured_s
         return
+    costs = executor.change_costs
 
     def listener(_: Plan, seconds: float) -> None:
         measured_s.append(seconds)
@@ -239,9 +238,9 @@ def _measurements(executor: Executor) -> Iterator[list[float]]:
         costs.listeners.remove(listener)
 
 
-def _await_first_step(executor: Any, handle: Handle, wait_s: float, measured_s: Sequence[float]) -> str:
+def _await_first_step(executor: Executor, handle: Handle, wait_s: float, measured_s: Sequence[float]) -> str:
     """Observe the job until a first step is measured, and return why none was; empty if one was."""
-    if not executor.capabilities.observe or getattr(executor, "change_costs", None) is None:
+    if not executor.capabilities.observe or not isinstance(executor, MeasuresChanges):
         return "" if measured_s else f"The {executor.name} executor does not measure the time to the first step."
     reason = ""
     end_s = time.monotonic() + wait_s

@@ -30,7 +30,7 @@ from sizewright.recommender.sizing.evaluate_grid import with_defaults
 from sizewright.runtime.audit_log import AuditLog
 from sizewright.runtime.guardrail_executor import GuardrailExecutor
 from sizewright.runtime.plan_files import is_plan, launch_plan
-from sizewright.runtime.tuning import ControllerFactory, Tuning, tuning
+from sizewright.runtime.tuning import ControllerFactory, Tuning, controller_factory
 from sizewright.settings import EnvironmentSettings
 from sizewright.spec import Cluster, Executor, HostKind, Job, Outcome, Plan, Quota, Rails, Recommendation
 
@@ -80,7 +80,7 @@ def run(
     While the job trains, `tune` in another process can attach to it. Each metrics report is appended to the file
     `metrics`, and exported to Prometheus at `metrics_host`:`metrics_port`.
 
-    The plan and every change have to respect `rails` ($SIZEWRIGHT_RAILS), and are recorded in `ledger`
+    The plan and every change have to respect `rails` ($SIZEWRIGHT_RAILS), and are recorded in the audit log `ledger`
     ($SIZEWRIGHT_LEDGER), where these are set.
 
     `executor` is a name (`local`, `ray`), made with `options` such as `samples`, `folder`, `resume` and, for ray,
@@ -97,10 +97,10 @@ def run(
 
     if not isinstance(executor, str) and options:
         raise InputError("Options apply only to executors that are named.", "Pass them to your executor itself.")
-    made = get_executor(executor, **options) if isinstance(executor, str) else executor
+    loaded_executor = get_executor(executor, **options) if isinstance(executor, str) else executor
     loaded_rails = load_rails(rails)
-    made = _guarded(made, loaded_rails, ledger)
-    capacity = load_cluster(cluster) or (this_host() if made.name == "local" else None)
+    guarded = _guarded(loaded_executor, loaded_rails, ledger)
+    capacity = load_cluster(cluster) or (this_host() if guarded.name == "local" else None)
     loaded_prior, _ = select_prior(prior, tracking_uri, SHIPPED_PRIOR)
     plan_or_job = _load_plan_or_job(plan, data, objective, deadline)
     if isinstance(plan_or_job, Job):
@@ -112,14 +112,16 @@ def run(
         opened = stack.enter_context(opened_store(store, create=True)) if record else None
         control_loop = None
         if tune or (tune is None and isinstance(plan_or_job, Job) and not to_run.job.command):
-            how = tune if isinstance(tune, Tuning) else Tuning()
-            control_loop = stack.enter_context(_control_loop(to_run.job, made, how, store, loaded_prior, capacity))
+            settings = tune if isinstance(tune, Tuning) else Tuning()
+            control_loop = stack.enter_context(
+                _control_loop(to_run.job, guarded, settings, store, loaded_prior, capacity)
+            )
         return run_plan(
-            made,
+            guarded,
             to_run,
             progress=progress,
             tune=control_loop,
-            decided=decided,
+            on_decision=decided,
             observers=_observers(stack, metrics, metrics_port, metrics_host),
             record=(lambda finished: _add_to_history(opened, finished)) if opened else None,
         )
@@ -147,7 +149,7 @@ def _guarded(executor: Executor, rails: Rails, ledger: str | Path | None) -> Exe
     audit_log = AuditLog(path) if path else None
     if audit_log:
         audit_log.check()
-    return GuardrailExecutor(executor, rails=rails, ledger=audit_log, asked_by=getpass.getuser(), once=False)
+    return GuardrailExecutor(executor, rails=rails, audit_log=audit_log, asked_by=getpass.getuser(), once=False)
 
 
 def _observers(stack: ExitStack, metrics: str | Path | None, port: int | None, host: str) -> list[Observer]:
@@ -204,8 +206,7 @@ def tune(
     """
     from sizewright.runtime.plan_folder import PlanFolder
     from sizewright.runtime.run import progress_of
-    from sizewright.runtime.watch import watch
-    from sizewright.runtime.watched import job_to_watch
+    from sizewright.runtime.watched import job_to_watch, watch
 
     job = job if isinstance(job, str | Path) else load_job(job)
     custom_model = custom_predictor(model, prior)
@@ -213,24 +214,24 @@ def tune(
     decisions: list[Decision] = []
     with ExitStack() as stack:
         target = stack.enter_context(job_to_watch(job, replay=replay, change_s=change_s, prometheus=prometheus))
-        running, how = target.running, target.how(how or Tuning())
+        running, settings = target.running, target.attach(how or Tuning())
         running.job = counted_job(running.job)
         running.listeners += [decisions.append, decided]
         if plans:
-            running.listeners.append(PlanFolder(plans, running.job).decided)
+            running.listeners.append(PlanFolder(plans, running.job).on_decision)
         callbacks = [progress_of(running, progress)]
         if metrics_port is not None:
             callbacks.append(_metrics_port(stack, metrics_port, metrics_host)(running))
         capacity = load_cluster(cluster) or (this_host() if running.handle.executor == "local" else None)
         control_loop = _control_loop(
-            running.job, running.executor, how, store, loaded_prior, capacity, custom_model, **target.times
+            running.job, running.executor, settings, store, loaded_prior, capacity, custom_model, **target.times
         )
-        running.tuner = stack.enter_context(control_loop)(running.handle, running.allocation)
+        running.controller = stack.enter_context(control_loop)(running.handle, running.allocation)
         watch(
             running,
-            running.tuner,
+            running.controller,
             callbacks=callbacks,
-            forgive=lambda error: _LOG.warning("One pass of the control loop failed: %s", error),
+            on_error=lambda error: _LOG.warning("One pass of the control loop failed: %s", error),
         )
     return decisions
 
@@ -256,7 +257,7 @@ def _size(
 def _control_loop(
     job: Job,
     executor: Executor,
-    how: Tuning,
+    settings: Tuning,
     store: StoreLike | None,
     prior: LearnedPrior | None,
     capacity: Cluster | None,
@@ -271,14 +272,14 @@ def _control_loop(
         with suppress(NotEnoughDataError):
             curve = prior.curve(job)
             curve = warm_start(job, history, prior, curve, usable).curve or curve
-    return tuning(
+    return controller_factory(
         job,
         executor,
-        how,
+        settings,
         trials=trials,
         predictor=custom_model or make_predictor(curve),
         cluster=capacity,
-        forgive=lambda error: _LOG.warning("A decision could not be written to the log: %s", error),
+        on_error=lambda error: _LOG.warning("A decision could not be written to the log: %s", error),
         **times,
     )
 

@@ -70,7 +70,7 @@ def apply(
 ) -> None:
     """Show what a plan changes, and apply it after your confirmation. A plan is carried out once.
 
-    The plan and the requester are recorded in the ledger, by default sizewright-plans.jsonl. The job's own object is
+    The plan and the requester are recorded in the audit log, by default sizewright-plans.jsonl. The job's own object is
     applied by server-side apply, as field manager `sizewright`; other documents of a base manifest are not applied.
     With --out the manifest is only written to a file, and nothing is recorded. Exits with 1 if you decline.
     """

@@ -73,7 +73,7 @@ class LiveView:
         self._rates.append(now.samples_per_s)
         self._draw()
 
-    def decided(self, decision: Decision) -> None:
+    def on_decision(self, decision: Decision) -> None:
         """Show a decision of the control loop."""
         self._latest = decision
         if not self._shown or _is_new(decision, self._shown[-1]):

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from enum import Enum
-from typing import Annotated, Optional
+from typing import Annotated, Any, Optional
 
 import typer
 
 from sizewright.cli.choices import EXECUTOR_GROUP, EXECUTORS, MODEL_GROUP, MODELS, POLICIES, POLICY_GROUP, among, named
 from sizewright.cli.output import Format
+from sizewright.settings import EnvironmentSettings
+
+_VARIABLES = EnvironmentSettings.variables()
 
 
 def read_count(minimum: int, maximum: int | None = None) -> Callable[[str], int]:
@@ -54,6 +57,12 @@ def read_days(text: str) -> float:
     return value
 
 
+def _setting_option(option: str, metavar: str, setting: str) -> Any:
+    """Return an option whose default is a variable of the environment, with the meaning of that variable."""
+    variable = _VARIABLES[setting]
+    return typer.Option(option, metavar=metavar, help=variable.meaning, envvar=variable.name)
+
+
 Text = Optional[str]  # noqa: UP045 (typer reads it at run time)
 Count = Optional[int]  # noqa: UP045
 Number = Optional[float]  # noqa: UP045
@@ -76,15 +85,7 @@ Out = Annotated[
         help="Write the output to this file, in the format of its name (.yaml, .json), or into this folder.",
     ),
 ]
-Store = Annotated[
-    Text,
-    typer.Option(
-        "--store",
-        metavar="FILE_OR_URL",
-        help="The trial store: a file or an SQLAlchemy URL.",
-        envvar="SIZEWRIGHT_STORE",
-    ),
-]
+Store = Annotated[Text, _setting_option("--store", "FILE_OR_URL", "store")]
 TrialsFile = Annotated[
     Text,
     typer.Option(
@@ -181,21 +182,8 @@ Roles = Annotated[
     Optional[list[str]],  # noqa: UP045
     typer.Option("--role", metavar="ROLE=NAME", help="Name of a role in the manifest, such as ps=pserver. Repeatable."),
 ]
-RailsFile = Annotated[
-    Text,
-    typer.Option(
-        "--rails", metavar="FILE", help="File of guardrails that plans must satisfy.", envvar="SIZEWRIGHT_RAILS"
-    ),
-]
-LedgerFile = Annotated[
-    Text,
-    typer.Option(
-        "--ledger",
-        metavar="FILE",
-        help="File that records every plan and who requested it.",
-        envvar="SIZEWRIGHT_LEDGER",
-    ),
-]
+RailsFile = Annotated[Text, _setting_option("--rails", "FILE", "rails")]
+LedgerFile = Annotated[Text, _setting_option("--ledger", "FILE", "ledger")]
 DecisionsFile = Annotated[
     Text, typer.Option("--decisions", metavar="FILE", help="Write every decision to this file, as JSON lines.")
 ]
@@ -207,15 +195,7 @@ DataPath = Annotated[
         help="A click log (text or Parquet), or a glob of several. Default: the job's own data.",
     ),
 ]
-Tracking = Annotated[
-    Text,
-    typer.Option(
-        "--tracking-uri",
-        metavar="URI",
-        help="Registry of learned priors: an MLflow server, or sqlite:///FILE.",
-        envvar="SIZEWRIGHT_TRACKING_URI",
-    ),
-]
+Tracking = Annotated[Text, _setting_option("--tracking-uri", "URI", "tracking_uri")]
 MetricsPortNumber = Annotated[
     Count,
     typer.Option(

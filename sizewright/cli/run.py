@@ -136,7 +136,7 @@ def run(
                     metrics_port=metrics_port,
                     metrics_host=metrics_host,
                     progress=view.progressed,
-                    decided=view.decided,
+                    decided=view.on_decision,
                     sized=view.sized,
                     **options,
                 )

@@ -87,13 +87,13 @@ def tune(
     if pause or resume:
         _pause(job, pause, resume, output)
         return
-    made: list[Decision] = []
+    loop_decisions: list[Decision] = []
     code = 0
     with LiveView(stderr()) as view:
 
-        def decided(decision: Decision) -> None:
-            made.append(decision)
-            view.decided(decision)
+        def on_decision(decision: Decision) -> None:
+            loop_decisions.append(decision)
+            view.on_decision(decision)
 
         try:
             api.tune(
@@ -110,12 +110,12 @@ def tune(
                 metrics_port=metrics_port,
                 metrics_host=metrics_host,
                 progress=view.progressed,
-                decided=decided,
+                decided=on_decision,
             )
         except KeyboardInterrupt:
             code = _STOPPED
-    data = [decision.model_dump(mode="json") for decision in made]
-    show_data(data, output, lambda console: _print(console, made))
+    data = [decision.model_dump(mode="json") for decision in loop_decisions]
+    show_data(data, output, lambda console: _print(console, loop_decisions))
     raise typer.Exit(code)
 
 

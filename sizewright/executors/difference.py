@@ -18,7 +18,7 @@ def difference(before: Mapping[str, Any] | None, after: Mapping[str, Any]) -> st
     return text_difference(_text(before) if before else "", _text(after))
 
 
-def text_difference(before: str, after: str, names: tuple[str, str] = ("there now", "as planned")) -> str:
+def text_difference(before: str, after: str, names: tuple[str, str] = ("current", "planned")) -> str:
     """Return the unified diff between two texts."""
     lines: Iterable[str] = difflib.unified_diff(before.splitlines(), after.splitlines(), *names, lineterm="")
     return "".join(f"{line}\n" for line in lines)

@@ -1,4 +1,4 @@
-"""Methods that an executor may have besides its protocol; whoever calls one looks for it by its protocol here."""
+"""Protocols of what an executor may have besides the Executor protocol; callers look for it by these protocols."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Protocol, runtime_checkable
 
+from sizewright.executors.change_costs import ChangeCosts
 from sizewright.spec import Plan, Role
 
 
@@ -54,4 +55,22 @@ class KnowsUnsizedRoles(Protocol):
 
     def unsized(self, plan: Plan) -> Sequence[Role]:
         """Return the roles with replicas that do not state their cores."""
+        ...
+
+
+@runtime_checkable
+class MeasuresChanges(Protocol):
+    """An executor that learns how long its changes take."""
+
+    change_costs: ChangeCosts
+    """The seconds of its changes, and those who want to know of each."""
+
+
+@runtime_checkable
+class NamesPlatform(Protocol):
+    """An executor that can use several platforms of its kind, such as clusters."""
+
+    @property
+    def where(self) -> str:
+        """The platform that it uses, for the audit log."""
         ...

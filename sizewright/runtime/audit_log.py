@@ -37,7 +37,7 @@ class Entry(Record):
         "been applied"
     )
     why: str = Field(default="", description="why the plan was refused, or what failed")
-    details: tuple[Reason, ...] = Field(default=(), description="violations of the guard rails, with their numbers")
+    details: tuple[Reason, ...] = Field(default=(), description="violations of the guardrails, with their numbers")
     seconds: float = Field(
         default=0.0,
         ge=0,
@@ -51,7 +51,7 @@ class AuditLog(JsonLines[Entry]):
     """The audit log at `path`. Raises StoreError where it cannot be read or written."""
 
     def __init__(self, path: str | Path) -> None:
-        super().__init__(path, Entry, "the ledger of plans")
+        super().__init__(path, Entry, "the audit log")
 
     def check_writable(self) -> None:
         """Raise StoreError if the file cannot be written. Unlike `check`, this does not create it."""

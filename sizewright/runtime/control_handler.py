@@ -80,8 +80,8 @@ class ControlHandler:
             handle=running.handle,
             allocation=running.allocation,
             capabilities=running.executor.capabilities,
-            tuned=running.tuner is not None,
-            paused=running.tuner is not None and running.tuner.paused,
+            tuned=running.controller is not None,
+            paused=running.controller is not None and running.controller.paused,
             attached=self._attached is not None,
             decision=running.decision,
         )
@@ -89,8 +89,8 @@ class ControlHandler:
 
     def _check_may_change(self, client: object) -> None:
         """Raise InputError while another control loop changes the job: two would undo each other's changes."""
-        name, tuner = self._running.handle.id, self._running.tuner
-        if tuner is not None and not tuner.paused:
+        name, controller = self._running.handle.id, self._running.controller
+        if controller is not None and not controller.paused:
             raise InputError(
                 f"{name} is tuned by its own loop.",
                 f"Pause that first: sizewright tune {name} --pause; or use a dry run.",
@@ -99,9 +99,9 @@ class ControlHandler:
             raise InputError(f"{name} is tuned by another loop.", "End that one first, or use a dry run.")
 
     def _pause(self, paused: bool) -> None:
-        name, tuner = self._running.handle.id, self._running.tuner
-        if tuner is None:
+        name, controller = self._running.handle.id, self._running.controller
+        if controller is None:
             raise InputError(f"{name} has no loop of its own.", "Run it with tuning (--tune).")
         if not paused and self._attached is not None:
             raise InputError(f"{name} is tuned by another loop.", "End that one first.")
-        tuner.paused = paused
+        controller.paused = paused

@@ -58,10 +58,10 @@ class Status(Record):
     allocation: Allocation
     capabilities: Capabilities
     tuned: bool
-    """Whether the process that runs the job also runs a control loop for it."""
+    """True if the process that runs the job also runs a control loop for it."""
     paused: bool
     attached: bool
-    """Whether the control loop of another process is attached."""
+    """True if the control loop of another process is attached."""
     decision: Decision | None = None
 
 

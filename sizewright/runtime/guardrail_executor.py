@@ -1,4 +1,4 @@
-"""An executor behind guard rails: refuse plans that violate them, apply each plan once, and record everything."""
+"""An executor behind guardrails: refuse plans that violate them, apply each plan once, and record everything."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from typing import Any
 
 from sizewright.datasets.trials.trial import now
 from sizewright.errors import InputError, SizewrightError, StoreError
-from sizewright.executors.change_costs import ChangeCosts, kind_of
-from sizewright.executors.hooks import AdaptsPlans, KnowsUnsizedRoles
+from sizewright.executors.change_costs import kind_of
+from sizewright.executors.hooks import AdaptsPlans, KnowsUnsizedRoles, MeasuresChanges, NamesPlatform
 from sizewright.runtime.audit_log import AuditLog, Entry
 from sizewright.runtime.guardrails import GuardrailError, check_rails, check_sized
 from sizewright.spec import Executor, Handle, Plan, Rails, RestoresReplicas
@@ -20,11 +20,11 @@ _LOG = logging.getLogger(__name__)
 
 
 class GuardrailExecutor:
-    """`executor` behind `rails`; `ledger` records each plan, who requested it, and the seconds of each change.
+    """`executor` behind `rails`; `audit_log` records each plan, who requested it, and the seconds of each change.
 
-    The result of a plan that cannot be recorded is a warning, since it is no less true. `asked_by` is the requester of
-    plans that name none. Without `once` a launch plan may be applied again, as when the
-    same file is trained twice. All other attributes are those of `executor`.
+    A result that cannot be recorded is logged as a warning, and the plan stays applied. `asked_by` is the requester of
+    plans that name none. Without `once` a launch plan may be applied again, as when the same file is trained twice. All
+    other attributes are those of `executor`.
     """
 
     def __init__(
@@ -32,7 +32,7 @@ class GuardrailExecutor:
         executor: Executor,
         *,
         rails: Rails = Rails(),  # noqa: B008
-        ledger: AuditLog | None = None,
+        audit_log: AuditLog | None = None,
         asked_by: str = "",
         once: bool = True,
         clock: Callable[[], float] = time.monotonic,
@@ -40,12 +40,12 @@ class GuardrailExecutor:
     ) -> None:
         self._executor = executor
         self._rails = rails
-        self._ledger = ledger
+        self._audit_log = audit_log
         self._asked_by = asked_by
         self._clock = clock
         self._now = now
         self._once = once
-        self._share_costs(getattr(executor, "change_costs", None))
+        self._share_costs()
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._executor, name)
@@ -53,7 +53,7 @@ class GuardrailExecutor:
     def launch(self, plan: Plan) -> Handle:
         """Launch the plan; return the earlier handle where the plan was applied already.
 
-        Raises InputError for a plan that violates the guard rails.
+        Raises InputError for a plan that violates the guardrails.
         """
         if self._once and (applied := self.find_applied(plan)) and applied.handle:
             return applied.handle
@@ -62,7 +62,7 @@ class GuardrailExecutor:
     def adjust(self, handle: Handle, plan: Plan) -> None:
         """Apply the plan to a running job; do nothing where it was applied already.
 
-        Raises InputError for a plan that violates the guard rails.
+        Raises InputError for a plan that violates the guardrails.
         """
         if self.find_applied(plan):
             return
@@ -83,7 +83,7 @@ class GuardrailExecutor:
 
         Raises InputError where the plan had another target then.
         """
-        entry = self._ledger.last_applied(plan, self._executor.name, self._where) if self._ledger else None
+        entry = self._audit_log.last_applied(plan, self._executor.name, self._where) if self._audit_log else None
         if entry and entry.target != plan.target:
             raise InputError(
                 f"Plan {plan.id} was already applied on {entry.at:%Y-%m-%d %H:%M} with another target "
@@ -92,21 +92,24 @@ class GuardrailExecutor:
             )
         return entry
 
-    def _share_costs(self, costs: ChangeCosts | None) -> None:
+    def _share_costs(self) -> None:
         """Learn the costs that earlier processes recorded, and record those of this one."""
-        if self._ledger is None or costs is None or self._ledger.path in costs.recorded_in:
+        if self._audit_log is None or not isinstance(self._executor, MeasuresChanges):
             return
-        costs.recorded_in.add(self._ledger.path)
-        for kind, seconds in self._ledger.measured(self._executor.name):
+        costs = self._executor.change_costs
+        if self._audit_log.path in costs.recorded_in:
+            return
+        costs.recorded_in.add(self._audit_log.path)
+        for kind, seconds in self._audit_log.measured(self._executor.name):
             costs.remember(kind, seconds)
         costs.listeners.append(lambda plan, s: self._record(plan, "trains", s, change=kind_of(plan)))
 
     @property
     def _where(self) -> str:
-        return str(getattr(self._executor, "where", ""))
+        return str(self._executor.where) if isinstance(self._executor, NamesPlatform) else ""
 
     def check(self, plan: Plan, *, record: bool = True) -> None:
-        """Raise InputError for a plan that violates the guard rails as the executor would apply it; `record` that."""
+        """Raise InputError for a plan that violates the guardrails as the executor would apply it; `record` that."""
         executor = self._executor
         try:
             if isinstance(executor, KnowsUnsizedRoles) and self._rails != Rails() and plan.kind != "keep":
@@ -134,7 +137,7 @@ class GuardrailExecutor:
 
     def _record(self, plan: Plan, became: Any, seconds: float, **fields: Any) -> None:
         """Record a result; warn if that fails, which must neither replace an error nor hide that a plan was applied."""
-        if self._ledger is None or plan.kind == "keep":
+        if self._audit_log is None or plan.kind == "keep":
             return
         entry = Entry(
             at=self._now(),
@@ -151,7 +154,7 @@ class GuardrailExecutor:
             **fields,
         )
         try:
-            self._ledger.append(entry)
+            self._audit_log.append(entry)
         except StoreError as error:
             event = {
                 "applied": f"was applied{f' as {entry.handle.id}' if entry.handle else ''}",

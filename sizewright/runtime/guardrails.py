@@ -1,4 +1,4 @@
-"""Check plans against guard rails."""
+"""Check plans against guardrails."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from sizewright.spec.wording import clause
 
 
 class GuardrailError(InputError):
-    """A plan that violates its guard rails; `violations` say in which fields."""
+    """A plan that violates its guardrails; `violations` say in which fields."""
 
     def __init__(self, message: str, remedy: str, violations: Sequence[Reason]) -> None:
         super().__init__(message, remedy)
@@ -22,7 +22,7 @@ class GuardrailError(InputError):
 
 
 def check_rails(plan: Plan, rails: Rails) -> None:
-    """Raise GuardrailError that names each field of the plan outside the guard rails, with its value and limit."""
+    """Raise GuardrailError that names each field of the plan outside the guardrails, with its value and limit."""
     if plan.kind == "keep":
         return
     if rails.paused:
@@ -31,12 +31,12 @@ def check_rails(plan: Plan, rails: Rails) -> None:
     if violations := list(_violations(plan, rails)):
         named = "; ".join(map(clause, violations))
         raise GuardrailError(
-            f"Plan {plan.id} violates its guard rails: {named}.", "Make a plan within the guard rails.", violations
+            f"Plan {plan.id} violates its guardrails: {named}.", "Make a plan within the guardrails.", violations
         )
 
 
 def check_sized(plan: Plan, unsized: Sequence[Role], rails: Rails) -> None:
-    """Raise GuardrailError for roles whose manifest requests no cores, where guard rails limit their size."""
+    """Raise GuardrailError for roles whose manifest requests no cores, where guardrails limit their size."""
     limits_all = rails.quota != Rails().quota or rails.budget is not None
     for role in unsized:
         if limits_all or getattr(rails, role) != RoleRails():

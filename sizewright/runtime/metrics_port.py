@@ -55,7 +55,7 @@ class MetricsPort:
     def observer(self, running: Running) -> MetricsCallback:
         """Serve this job from now on, and return the callback that takes in its observations."""
         self._running = running
-        running.listeners.append(self._decided)
+        running.listeners.append(self._on_decision)
 
         def on_metrics(metrics: Metrics | None) -> None:
             if metrics:
@@ -63,7 +63,7 @@ class MetricsPort:
 
         return on_metrics
 
-    def _decided(self, decision: Decision) -> None:
+    def _on_decision(self, decision: Decision) -> None:
         turn = decision.kind, decision.stage
         self._turns = self._turns | {
             turn: self._turns.get(turn, 0) + 1
@@ -95,8 +95,8 @@ class MetricsPort:
             yield from samples_of(*self._observed, labels)
         for (kind, stage), count in self._turns.items():
             yield Sample(f"{PREFIX}loop_turns_total", labels | {"kind": kind, "stage": stage}, count)
-        if running.tuner:
-            yield Sample(f"{PREFIX}loop_paused", labels, float(running.tuner.paused))
+        if running.controller:
+            yield Sample(f"{PREFIX}loop_paused", labels, float(running.controller.paused))
         if running.decision:
             yield from _decision_samples(running.decision, labels)
 

@@ -23,7 +23,7 @@ class PlanFolder:
         except OSError as error:
             raise InputError(f"Cannot write plans to {path}: {error.strerror}.", "Name another folder.") from None
 
-    def decided(self, decision: Decision) -> None:
+    def on_decision(self, decision: Decision) -> None:
         """Write the plan of a decision that proposes a change, unless the last plan proposed the same."""
         if decision.kind != "adjust" or (self._last and decision.wants_as(self._last)):
             return

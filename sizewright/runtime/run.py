@@ -39,7 +39,7 @@ class RunProgress(NamedTuple):
     samples_left: int | None = None
     """Samples still to be trained; None where the executor does not know."""
     paused: bool = False
-    """Whether the control loop is paused."""
+    """True if the control loop is paused."""
 
 
 @dataclass
@@ -51,7 +51,7 @@ class Running:
     job: Job
     allocation: Allocation
     clock: Clock = time.monotonic
-    tuner: Controller | None = None
+    controller: Controller | None = None
     decision: Decision | None = None
     listeners: list[Callable[[Decision], None]] = field(default_factory=list)
 
@@ -60,9 +60,9 @@ class Running:
         if metrics and metrics.allocation:
             self.allocation = metrics.allocation
 
-    def turn(self, tuner: Controller, metrics: Metrics | None = None) -> None:
+    def turn(self, controller: Controller, metrics: Metrics | None = None) -> None:
         """Let the control loop take a turn, with an observation that was just made, if any, and call the listeners."""
-        self.decision = tuner.reconcile(metrics)
+        self.decision = controller.reconcile(metrics)
         for listener in self.listeners:
             listener(self.decision)
 
@@ -78,7 +78,7 @@ def run_plan(
     progress: Callable[[RunProgress], None] | None = None,
     record: Callable[[FinishedJob], None] | None = None,
     tune: Callable[[Handle, Allocation], Controller] | None = None,
-    decided: Callable[[Decision], None] = lambda _: None,
+    on_decision: Callable[[Decision], None] = lambda _: None,
     observers: Sequence[Observer] = (),
     every_s: float = 0.5,
     clock: Clock = time.monotonic,
@@ -86,8 +86,8 @@ def run_plan(
     """Launch a plan, wait until all samples are trained, and return the outcome.
 
     The job is observed every `every_s` seconds: `progress` and what `observers` return are called each time. `tune`
-    makes the control loop of the running job, which changes it where that pays; `decided` is called with each decision.
-    `record` is called with the finished run, however it ended. `clock` counts seconds.
+    makes the control loop of the running job, which changes it where that pays; `on_decision` is called with each
+    decision. `record` is called with the finished run, however it ended. `clock` counts seconds.
 
     An interrupt (Ctrl-C) stops the job, and the outcome says so. A failed job is an outcome, too.
 
@@ -108,13 +108,13 @@ def run_plan(
         return finished.outcome
 
     try:
-        running = Running(executor, handle, plan.job, plan.target, clock, listeners=[decided])
+        running = Running(executor, handle, plan.job, plan.target, clock, listeners=[on_decision])
         callbacks: list[MetricsCallback] = [running.on_metrics, recorder.on_metrics, _limits_warning(running)]
         if progress:
             callbacks.append(progress_of(running, progress))
         if tune:
-            running.tuner = tune(handle, plan.target)
-            callbacks.append(_turns(running, running.tuner))
+            running.controller = tune(handle, plan.target)
+            callbacks.append(_turns(running, running.controller))
         callbacks += [observer(running) for observer in observers]
         outcome = _observe_until_ended(running, [log_errors(callback) for callback in callbacks], every_s)
     except _UnansweredError:
@@ -251,14 +251,14 @@ def progress_of(running: Running, progress: Callable[[RunProgress], None]) -> Me
                 workers=len(metrics.of("worker")),
                 ps=len(metrics.of("ps")),
                 samples_left=metrics.samples_left,
-                paused=running.tuner is not None and running.tuner.paused,
+                paused=running.controller is not None and running.controller.paused,
             )
         )
 
     return on_metrics
 
 
-def _turns(running: Running, tuner: Controller) -> MetricsCallback:
+def _turns(running: Running, controller: Controller) -> MetricsCallback:
     """Return a callback that lets the control loop take a turn whenever one is due."""
     due_s = running.clock()
 
@@ -266,9 +266,9 @@ def _turns(running: Running, tuner: Controller) -> MetricsCallback:
         nonlocal due_s
         if running.clock() >= due_s:
             try:
-                running.turn(tuner, metrics)
+                running.turn(controller, metrics)
             finally:
-                due_s = running.clock() + tuner.turn_s
+                due_s = running.clock() + controller.turn_s
 
     return on_metrics
 
@@ -277,7 +277,7 @@ def log_errors(callback: MetricsCallback) -> MetricsCallback:
     """Return the callback with its errors logged instead of raised, so that the job trains on."""
     last_error = ""
 
-    def forgiven(metrics: Metrics | None) -> None:
+    def without_errors(metrics: Metrics | None) -> None:
         nonlocal last_error
         try:
             callback(metrics)
@@ -286,4 +286,4 @@ def log_errors(callback: MetricsCallback) -> MetricsCallback:
                 _LOG.warning("A turn failed, and the job trains on: %s", error)
             last_error = str(error)
 
-    return forgiven
+    return without_errors

@@ -39,15 +39,15 @@ class Tuning(Record):
 
 
 @contextmanager
-def tuning(
+def controller_factory(
     job: Job,
     executor: Executor,
-    tuning: Tuning,
+    settings: Tuning,
     *,
     trials: Sequence[Trial] = (),
     predictor: BaseThroughputModel | None = None,
     cluster: Cluster | None = None,
-    forgive: Callable[[StoreError], None] = lambda _: None,
+    on_error: Callable[[StoreError], None] = lambda _: None,
     clock: Callable[[], float] = time.monotonic,
     now: Callable[[], datetime] = now,
     at_once: bool = False,
@@ -66,8 +66,8 @@ def tuning(
             f"Job {job.name} runs a command, which restarts with every change, so it cannot be tuned while it runs.",
             "Run it without tuning, and size it before the next run: sizewright recommend",
         )
-    scaler = AutoScaler(job, trials, predictor, cluster=cluster, scaling=tuning.scaling)
-    log = DecisionLog(tuning.decisions) if tuning.decisions else None
+    scaler = AutoScaler(job, trials, predictor, cluster=cluster, scaling=settings.scaling)
+    log = DecisionLog(settings.decisions) if settings.decisions else None
     if log:
         log.check()
     # The cores belong to the job: threads do not speed up matrix products this small, and spin between them.
@@ -82,8 +82,8 @@ def tuning(
             clock=clock,
             now=now,
             log=log,
-            turn_s=tuning.turn_s,
-            dry_run=tuning.dry_run,
-            forgive=forgive,
+            turn_s=settings.turn_s,
+            dry_run=settings.dry_run,
+            on_error=on_error,
             pool=pool,
         )

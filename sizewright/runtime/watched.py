@@ -1,10 +1,10 @@
-"""Find the job that a control loop in another process is to tune: a live run, a replay, or one behind Prometheus."""
+"""Find and watch a job that another process runs: a live run, a replay, or one behind Prometheus."""
 
 from __future__ import annotations
 
 import math
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,10 +13,11 @@ from typing import Any
 from sizewright.errors import InputError
 from sizewright.executors.change_costs import LIVE_PRIOR
 from sizewright.executors.registry import unsupported
+from sizewright.recommender.control.controller import Controller
 from sizewright.runtime.prometheus_metrics import PrometheusObserver
 from sizewright.runtime.remote_run import RemoteRun, find_run
 from sizewright.runtime.replay import ReplayExecutor
-from sizewright.runtime.run import Running
+from sizewright.runtime.run import MetricsCallback, Running, log_errors
 from sizewright.runtime.tuning import Tuning
 from sizewright.spec import ChangeCost, Handle, Job
 from sizewright.spec._paths import absolute
@@ -30,16 +31,16 @@ class Watched:
     times: dict[str, Any] = field(default_factory=dict)
     """Clock options of its control loop, where the time is not that of this process."""
 
-    def how(self, requested: Tuning) -> Tuning:
-        """Attach to a live run that may be changed; return the settings, with a dry run for what cannot be changed."""
+    def attach(self, settings: Tuning) -> Tuning:
+        """Attach to the run unless it is only observed; return the settings, with a dry run for what only observes."""
         executor = self.running.executor
         if not isinstance(executor, RemoteRun):
-            return requested.model_copy(update={"dry_run": True})
-        if not requested.dry_run:
+            return settings.model_copy(update={"dry_run": True})
+        if not settings.dry_run:
             if not executor.capabilities.adjust:
                 raise unsupported(self.running.handle.executor, "adjust")
             executor.attach()
-        return requested
+        return settings
 
 
 @contextmanager
@@ -73,6 +74,29 @@ def attached_to(job: Job | str | Path) -> RemoteRun:
     """
     is_file = not isinstance(job, Job) and Path(absolute(job)).is_file()
     return find_run(_loaded(job).name if is_file or isinstance(job, Job) else str(job))
+
+
+def watch(
+    running: Running,
+    controller: Controller,
+    *,
+    callbacks: Sequence[MetricsCallback] = (),
+    on_error: Callable[[Exception], None] = lambda _: None,
+) -> None:
+    """Let the control loop of a job take its turns until the job ends; `on_error` receives why a turn failed."""
+    safe_callbacks = [log_errors(callback) for callback in (running.on_metrics, *callbacks)]
+    ended = False
+    while not ended:
+        try:
+            running.turn(controller)
+        except Exception as error:
+            if running.executor.wait(running.handle, 0):
+                return
+            on_error(error)
+        if controller.latest:
+            for callback in safe_callbacks:
+                callback(controller.latest)
+        ended = running.executor.wait(running.handle, controller.turn_s)
 
 
 def _loaded(job: Job | str | Path) -> Job:

@@ -12,6 +12,7 @@ import yaml
 
 from sizewright.executors import get_executor
 from sizewright.executors.kubernetes.kubeflow import KubeflowExecutor
+from sizewright.executors.kubernetes.manifest_executor import ManifestExecutor
 from sizewright.runtime.audit_log import AuditLog
 from sizewright.runtime.plan_files import adjust_plan
 from sizewright.spec import Allocation, Job, Plan
@@ -72,6 +73,29 @@ def test_plan_is_applied_once_timed_and_recorded(call: Any, folder: Path, server
     changed = call("apply", write_plan(folder, ADJUST), "--executor", "kubeflow", "--yes")
     assert "-      replicas: 1\n+      replicas: 4" in changed.out
     assert server.objects["TFJob", "default", "ctr"]["spec"]["tfReplicaSpecs"]["Worker"]["replicas"] == 4
+
+
+def test_manifest_of_a_plan_is_built_once(
+    call: Any, folder: Path, server: StandIn, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    builds: list[tuple[str, str]] = []
+    write_sizes = ManifestExecutor._write_sizes
+
+    def counted(executor: ManifestExecutor, document: Any, plan: Plan, *args: Any) -> list[str]:
+        builds.append((plan.kind, plan.target.describe()))
+        return write_sizes(executor, document, plan, *args)
+
+    base = folder / "base.yaml"
+    base.write_text(get_executor("kubeflow").render(LAUNCH) + "# ours\n")
+    rails = folder / "rails.yaml"
+    rails.write_text("quota: {cpu: 100}\n")
+    monkeypatch.setattr(ManifestExecutor, "_write_sizes", counted)
+    options = ("--executor", "kubeflow", "--base", base, "--rails", rails, "--yes")
+    assert call("apply", write_plan(folder, LAUNCH), *options).code == 0
+    assert builds == [("launch", SMALL.describe())]
+    builds.clear()
+    assert call("apply", write_plan(folder, ADJUST), *options).code == 0
+    assert builds == [("launch", LARGE.describe()), ("adjust", LARGE.describe())], "the second is for the remarks"
 
 
 def test_apply_without_terminal_fails_and_a_declined_plan_changes_nothing(
@@ -145,7 +169,7 @@ def test_dry_run_makes_the_checks_of_the_real_run_in_its_order(call: Any, folder
     plan = write_plan(folder, LAUNCH)
     for option in ("--yes", "--dry-run"):
         args = ("apply", plan, "--executor", "kubeflow", option)
-        assert "Cannot write the ledger of plans" in call(*args, "--ledger", "missing/plans.jsonl").err
+        assert "Cannot write the audit log" in call(*args, "--ledger", "missing/plans.jsonl").err
     assert server.objects == {}
     assert call("apply", plan, "--executor", "kubeflow", "--yes").code == 0
     rails = folder / "rails.yaml"

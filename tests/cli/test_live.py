@@ -31,7 +31,7 @@ def render(*decisions: Decision, terminal: bool = True) -> str:
         for samples in (100, 250):
             view.progressed(RunProgress(samples, 1500.0, 2, 1, 1000 - samples))
         for event in decisions:
-            view.decided(event)
+            view.on_decision(event)
     return out.getvalue()
 
 

@@ -47,7 +47,7 @@ def test_memory_reports_each_table_and_server(call, example):
         ),
         (("memory", "JOB", "--cluster", "LIST"), "`sizewright schema cluster` lists its keys."),
         (("memory", "JOB", "--cluster", "BYTES"), "The cluster file BYTES is not UTF-8: byte 0xe9 at line 1."),
-        (("run", "JOB", "--rails", "."), "Cannot read the guard rails file .: Is a directory."),
+        (("run", "JOB", "--rails", "."), "Cannot read the guardrails file .: Is a directory."),
     ],
 )
 def test_error_names_the_input_that_is_wrong(call, example, args, message, tmp_path, monkeypatch):

@@ -285,7 +285,7 @@ def test_live_view_shows_all_numbers_uncut(width: int) -> None:
     with LiveView(Console(file=out, force_terminal=True, width=width, height=60, color_system=None), 10**13) as view:
         for _ in range(100):
             view.progressed(progress)
-        view.decided(decision)
+        view.on_decision(decision)
     last_frame = out.getvalue()[out.getvalue().rindex("1,234,567,890") :]
     for number in ("1,234,567,890", "1,234,567/s", "9,876", "543", "0.125", "600.0", "2.5", "12.3", "45.6"):
         assert number in last_frame

@@ -34,7 +34,7 @@ def trials() -> list[Trial]:
     return [Trial(workers=w, ps=p, throughput=rate(Allocation.of(w, p, 1, 1, 512)), **columns) for w, p in sizes]
 
 
-def tuner_of(fake: FakeExecutor) -> Callable[[Handle, Allocation], Controller]:
+def controller_of(fake: FakeExecutor) -> Callable[[Handle, Allocation], Controller]:
     def now() -> datetime:
         return START + timedelta(seconds=fake.clock())
 
@@ -45,7 +45,7 @@ def run_with(observers: Sequence[Observer], *, tuned: bool = False) -> Outcome:
     """Run a tenth of the samples of the job to the end."""
     fake = FakeExecutor(throughput=rate, samples=100_000)
     plan = Plan(id="p", kind="launch", job=JOB, target=ONE, reason="")
-    tune = tuner_of(fake) if tuned else None
+    tune = controller_of(fake) if tuned else None
     return run_plan(fake, plan, tune=tune, observers=observers, every_s=1, clock=fake.clock)
 
 
@@ -76,7 +76,7 @@ def running_job(*, tuned: bool = False, observers: Sequence[Observer] = ()) -> I
     def run() -> None:
         with ControlSocket() as control:
             all_observers = [control.observer, *observers, lambda _: lambda _: started.set()]
-            tune = tuner_of(fake) if tuned else None
+            tune = controller_of(fake) if tuned else None
             outcomes.append(run_plan(fake, plan, tune=tune, observers=all_observers, every_s=1, clock=clock))
 
     thread = threading.Thread(target=run)

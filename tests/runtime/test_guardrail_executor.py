@@ -20,9 +20,9 @@ ADJUST = Plan(id="a-1", kind="adjust", job=JOB, current=AT, target=MORE, reason=
 
 
 def guarded(folder: Path, fake: FakeExecutor, **rails: RoleRails) -> GuardrailExecutor:
-    ledger = AuditLog(folder / "ledger.jsonl")
+    audit_log = AuditLog(folder / "ledger.jsonl")
     return GuardrailExecutor(
-        fake, rails=Rails(**rails), ledger=ledger, asked_by="pipeline", clock=fake.clock, now=lambda: NOW
+        fake, rails=Rails(**rails), audit_log=audit_log, asked_by="pipeline", clock=fake.clock, now=lambda: NOW
     )  # type: ignore[arg-type]
 
 
@@ -76,7 +76,7 @@ def test_plan_beyond_the_rails_is_recorded_and_not_applied(tmp_path: Path) -> No
     assert methods(fake) == ["launch"]
     last = AuditLog(tmp_path / "ledger.jsonl").read()[-1]
     assert (last.became, last.why) == (
-        "refused", "Plan a-1 violates its guard rails: worker.replicas is 4 (allowed: 1 to 3)."
+        "refused", "Plan a-1 violates its guardrails: worker.replicas is 4 (allowed: 1 to 3)."
     )  # fmt: skip
     assert last.details == (Reason.of("replicas_outside_rail", role="worker", replicas=4, min=1, max=3),)
 

@@ -19,7 +19,7 @@ from sizewright.runtime.plan_files import launch_plan
 from sizewright.runtime.run import MetricsCallback, Running, run_plan
 from sizewright.spec import Capabilities, Handle, Metrics, Outcome, Plan, Rails, RoleRails
 from sizewright.testing import FakeExecutor
-from tests.helpers.fake_runs import JOB, ONE, rate, tuner_of
+from tests.helpers.fake_runs import JOB, ONE, controller_of, rate
 
 
 def run(*, tuned: bool) -> tuple[FakeExecutor, Outcome, FinishedJob, list[Decision]]:
@@ -27,8 +27,8 @@ def run(*, tuned: bool) -> tuple[FakeExecutor, Outcome, FinishedJob, list[Decisi
 
     plan = Plan(id="p", kind="launch", job=JOB, target=ONE, reason="")
     outcome = run_plan(
-        fake, plan, record=records.append, tune=tuner_of(fake) if tuned else None, decided=decided.append, every_s=1,
-        clock=fake.clock,
+        fake, plan, record=records.append, tune=controller_of(fake) if tuned else None, on_decision=decided.append,
+        every_s=1, clock=fake.clock,
     )  # fmt: skip
     (record,) = records
     return fake, outcome, record, decided
@@ -94,8 +94,8 @@ def test_failing_observer_and_failing_observations_do_not_stop_the_job(monkeypat
     monkeypatch.setattr(FakeExecutor, "observe", some)
     fake = FakeExecutor(throughput=rate)
     outcome = run_plan(
-        fake, Plan(id="p", kind="launch", job=JOB, target=ONE, reason=""), tune=tuner_of(fake), every_s=1,
-        clock=fake.clock, observers=[observer], decided=decided.append,
+        fake, Plan(id="p", kind="launch", job=JOB, target=ONE, reason=""), tune=controller_of(fake), every_s=1,
+        clock=fake.clock, observers=[observer], on_decision=decided.append,
     )  # fmt: skip
     assert outcome.status == "finished"
     assert sum(metrics is None for metrics in observations) >= 30
@@ -128,8 +128,8 @@ def test_loop_changes_are_checked_against_rails(tmp_path: Path, monkeypatch: pyt
     rails = Rails(worker=RoleRails(replicas=(1, limit)))
     guarded = GuardrailExecutor(fake, rails=rails, clock=fake.clock)
     plan = launch_plan(JOB, ONE)
-    run_plan(guarded, plan, clock=fake.clock, tune=tuner_of(guarded), decided=decided.append, every_s=1)  # type: ignore[arg-type]
-    refused = [decision for decision in decided if "guard rails" in decision.error]
+    run_plan(guarded, plan, clock=fake.clock, tune=controller_of(guarded), on_decision=decided.append, every_s=1)  # type: ignore[arg-type]
+    refused = [decision for decision in decided if "guardrails" in decision.error]
     assert refused, "the loop proposes more workers, which is refused"
     assert all(
         call.plan.target.replicas("worker") <= limit for call in fake.calls if call.plan and call.method == "adjust"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from threadpoolctl import threadpool_info, threadpool_limits
 
-from sizewright.runtime.tuning import Tuning, tuning
+from sizewright.runtime.tuning import Tuning, controller_factory
 from sizewright.testing import FakeExecutor
 from tests.helpers.fake_runs import JOB
 
@@ -19,7 +19,7 @@ def test_tuning_limits_the_threads_of_this_process() -> None:
     with threadpool_limits(2):
         if threads() != {2}:
             pytest.skip("libraries here compute in one thread at most")
-        with tuning(JOB, FakeExecutor(), Tuning()) as observer:
+        with controller_factory(JOB, FakeExecutor(), Tuning()) as observer:
             assert threads() == {1}
             assert observer
         assert threads() == {2}

@@ -69,7 +69,7 @@ class Running:
         self.options = options
         self.known = trials() if known is None else known
         self.scaling = scaling
-        self.tuner = self.start_loop(options.pop("claimed", start))
+        self.controller = self.start_loop(options.pop("claimed", start))
 
     def start_loop(self, allocation: Allocation) -> Controller:
         def now() -> datetime:
@@ -84,7 +84,7 @@ class Running:
         decisions = []
         for _ in range(count):
             self.fake.clock.sleep(5.0)
-            decisions.append(self.tuner.reconcile())
+            decisions.append(self.controller.reconcile())
         return decisions
 
     @property
@@ -95,7 +95,7 @@ class Running:
 def test_undersized_job_is_near_the_best_after_at_most_three_changes() -> None:
     running = Running(at(1, 1))
     decisions = running.turns(60)
-    assert throughput(running.tuner.allocation) > 0.95 * rate(8, 4)
+    assert throughput(running.controller.allocation) > 0.95 * rate(8, 4)
     assert 1 <= len(running.adjusted) <= 3
     assert [each.applied for each in decisions if each.kind == "adjust"] == [True] * len(running.adjusted)
     assert {each.kind for each in decisions[-20:]} == {"keep"}
@@ -140,7 +140,7 @@ def test_wrong_prior_trials_are_corrected_by_the_run() -> None:
     """Trials of another host claim half; only ratios to what is seen count."""
     running = Running(at(1, 1), known=trials(wrong=0.5))
     running.turns(60)
-    assert throughput(running.tuner.allocation) > 0.95 * rate(8, 4)
+    assert throughput(running.controller.allocation) > 0.95 * rate(8, 4)
 
 
 def test_unobservable_job_is_skipped_until_it_answers() -> None:
@@ -152,7 +152,7 @@ def test_unobservable_job_is_skipped_until_it_answers() -> None:
     assert {each.kind for each in decisions} == {"blind"}
     assert "The cluster does not answer" in decisions[0].reason
     running.turns(60)
-    assert throughput(running.tuner.allocation) > 0.95 * rate(8, 4)
+    assert throughput(running.controller.allocation) > 0.95 * rate(8, 4)
 
 
 def test_refused_plan_is_recorded_and_retried_after_the_cool_down() -> None:
@@ -164,7 +164,7 @@ def test_refused_plan_is_recorded_and_retried_after_the_cool_down() -> None:
     assert [each.error for each in refused] == ["No room."] * 2
     assert (refused[1].at - refused[0].at).total_seconds() >= 20
     assert refused[0].allocation == at(1, 1)
-    assert throughput(running.tuner.allocation) > 0.95 * rate(8, 4)  # the third was taken
+    assert throughput(running.controller.allocation) > 0.95 * rate(8, 4)  # the third was taken
 
 
 def test_failure_without_a_message_is_not_taken_for_a_change() -> None:
@@ -177,7 +177,7 @@ def test_failure_without_a_message_is_not_taken_for_a_change() -> None:
 def test_refused_stabilization_is_retried_after_the_cool_down(monkeypatch: pytest.MonkeyPatch) -> None:
     running = Running(at(8, 4))
     larger = Allocation.of(8, 4, 0.5, 0.3, 512, 1024 * MIB, 2048 * MIB)
-    monkeypatch.setattr(running.tuner._stabilizer, "_enlarge_ps", lambda *_: Action((GROWS,), target=larger))
+    monkeypatch.setattr(running.controller._stabilizer, "_enlarge_ps", lambda *_: Action((GROWS,), target=larger))
     for _ in range(20):
         running.fake.fail_next("adjust", InputError("There is no room."))
     decisions = running.turns(20)  # 100 s, of which 20 s each are a cool-down
@@ -212,7 +212,7 @@ def test_memory_is_watched_while_a_worker_is_missing(monkeypatch: pytest.MonkeyP
     observe = running.fake.observe
     monkeypatch.setattr(running.fake, "observe", lambda h: observe(h).model_copy(update={"allocation": None}))
     larger = Allocation.of(4, 1, 0.5, 0.3, 512, 1024 * MIB, 2048 * MIB)
-    monkeypatch.setattr(running.tuner._stabilizer, "_enlarge_ps", lambda *_: Action((GROWS,), target=larger))
+    monkeypatch.setattr(running.controller._stabilizer, "_enlarge_ps", lambda *_: Action((GROWS,), target=larger))
     running.turns(2)
     assert [plan.target for plan in running.adjusted] == [larger]
 
@@ -224,7 +224,7 @@ def test_loop_continues_from_decisions_of_its_own_run_only(tmp_path: Path) -> No
     other = Running(at(1, 1), log=log)
     other.handle = other.fake.launch(Plan(id="q", kind="launch", job=JOB, target=at(1, 1), reason=""))
     assert other.handle.id != first.handle.id
-    other.tuner = other.start_loop(at(1, 1))
+    other.controller = other.start_loop(at(1, 1))
     assert [each.number for each in other.turns(2)] == [0, 1]
 
 
@@ -242,11 +242,11 @@ def test_changes_by_others_are_followed() -> None:
 
 def test_paused_loop_observes_and_changes_nothing() -> None:
     running = Running(at(1, 1))
-    running.tuner.paused = True
+    running.controller.paused = True
     decisions = running.turns(30)
     assert running.adjusted == []
     assert decisions[-1].reason.startswith("The loop is paused. ")
-    running.tuner.paused = False
+    running.controller.paused = False
     running.turns(2)
     assert len(running.adjusted) == 1
 
@@ -255,7 +255,7 @@ def test_background_fits_reach_the_same_allocation() -> None:
     with ThreadPoolExecutor(1) as pool:
         running = Running(at(1, 1), known=trials(wrong=0.5), pool=pool)
         running.turns(60)
-    assert throughput(running.tuner.allocation) > 0.95 * rate(8, 4)
+    assert throughput(running.controller.allocation) > 0.95 * rate(8, 4)
 
 
 def test_forecast_contains_the_finish_time() -> None:
@@ -271,7 +271,7 @@ def test_memory_forecast_is_passed_to_executors_that_restore_replicas(monkeypatc
     monkeypatch.setattr(running.fake, "expect_memory", lambda _, needed: decisions.append(needed))
     running.turns(5)
     assert decisions == []  # its tables do not grow
-    watch = running.tuner._stabilizer.memory
+    watch = running.controller._stabilizer.memory
     monkeypatch.setattr(watch, "needed_bytes", lambda samples, ps: 7e8)
     running.turns(20)
     assert set(decisions) == {700_000_000}
@@ -297,7 +297,7 @@ def test_decisions_are_logged_with_evidence_and_a_restarted_loop_continues(tmp_p
     assert changed.evidence is not None
     assert changed.evidence.throughput == pytest.approx(rate(1, 1), rel=0.02)
     assert set(changed.timings_s) == set(STEPS)
-    running.tuner = running.start_loop(running.tuner.allocation)
+    running.controller = running.start_loop(running.controller.allocation)
     (again,) = running.turns(1)
     assert again.number == 30
     assert len(running.turns(20)) == 20
@@ -306,9 +306,9 @@ def test_decisions_are_logged_with_evidence_and_a_restarted_loop_continues(tmp_p
 
 def test_unwritable_log_does_not_stop_the_loop(tmp_path: Path) -> None:
     decisions: list[StoreError] = []
-    running = Running(at(1, 1), log=DecisionLog(tmp_path / "no" / "such.jsonl"), forgive=decisions.append)
+    running = Running(at(1, 1), log=DecisionLog(tmp_path / "no" / "such.jsonl"), on_error=decisions.append)
     running.turns(60)
-    assert throughput(running.tuner.allocation) > 0.95 * rate(8, 4)
+    assert throughput(running.controller.allocation) > 0.95 * rate(8, 4)
     assert len(decisions) == 60
 
 
@@ -344,7 +344,7 @@ def test_rebalancing_without_success_is_given_up() -> None:
 def test_executor_without_rebalance_gets_no_rebalance_plan() -> None:
     running = Running(at(8, 4))
     running.fake.capabilities = running.fake.capabilities.model_copy(update={"rebalance": False})
-    running.tuner = running.start_loop(at(8, 4))
+    running.controller = running.start_loop(at(8, 4))
     running.fake.skew_lookups(running.handle, (0.7, 0.1, 0.1, 0.1))
     decisions = running.turns(10)
     assert running.adjusted == []
@@ -360,7 +360,7 @@ def test_speed_of_replicas_without_cpu_limits_is_no_evidence(limited_by: str | N
         running.fake.clock.sleep(5.0)
         metrics = running.fake.observe(running.handle)
         replicas = tuple(replica.model_copy(update={"limited_by": limited_by}) for replica in metrics.replicas)
-        decisions.append(running.tuner.reconcile(metrics.model_copy(update={"replicas": replicas})))
+        decisions.append(running.controller.reconcile(metrics.model_copy(update={"replicas": replicas})))
     assert any(decision.evidence for decision in decisions) is learns
     assert any(decision.target for decision in decisions) is learns
     assert any("not limited to their cores" in decision.reason for decision in decisions) is not learns
