@@ -79,7 +79,7 @@ def history_table(runs: Sequence[FinishedJob]) -> DataTable:
         "peak of a worker", "of a PS", text=("job", "started", "status"),
     )  # fmt: skip
     for run in runs:
-        longest = max(run.stretches, key=lambda stretch: stretch.duration_s, default=None)
+        longest = max(run.stretches, key=lambda segment: segment.duration_s, default=None)
         sizes = [sized_role(longest.allocation, role) if longest else "–" for role in ("worker", "ps")]
         expected = run.expected
         rates = [

@@ -1,4 +1,4 @@
-"""How many inference servers can be lent: all, minus a forecast of their own demand and a headroom."""
+"""The number of inference servers that can be lent: all, minus a forecast of their own demand and a headroom."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ from sizewright.models.matern import smooth_draws
 from sizewright.models.table import Table
 
 Kind = Literal["trial", "mean"]
-"""Whether an interval is that of another trial, or that of the mean curve."""
+"""The kind of an interval: that of another trial, or that of the mean curve."""
 CURVES = 128
 """The number of curves that planner and controller draw."""
 

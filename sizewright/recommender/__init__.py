@@ -1,7 +1,7 @@
-"""From trials to a recommended allocation, and from what a running job shows to a better one.
+"""From trials to a recommended allocation, and from the metrics of a running job to a better one.
 
-`sizewright.recommend`, `run` and `tune` put these parts together; here are the records that they tell of decisions,
-and how readily they make them (`Scaling`).
+`sizewright.recommend`, `run` and `tune` combine these parts. This package exports the records of their decisions, and
+the settings of scaling (`Scaling`).
 """
 
 from __future__ import annotations

@@ -62,17 +62,6 @@ class Cluster(Record):
         return min(capacity, self.quota.memory_bytes or capacity)
 
     @property
-    def gpu_limit(self) -> int:
-        """GPUs of any kind that one job may request."""
-        capacity = sum(host.gpu.count * host.count for host in self.hosts if host.gpu)
-        return capacity if self.quota.gpu is None else min(capacity, self.quota.gpu)
-
-    @property
-    def largest_cpu(self) -> float:
-        """Cores of the largest host, the maximum of one replica."""
-        return max((host.cpu for host in self.hosts if host.count), default=0.0)
-
-    @property
     def largest_memory_bytes(self) -> int:
         """Memory of the largest host, in bytes."""
         return max((host.memory_bytes for host in self.hosts if host.count), default=0)

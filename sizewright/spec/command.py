@@ -128,17 +128,17 @@ class Command(Record):
 
     @property
     def may_have_ps(self) -> bool:
-        """Whether the rendezvous supports parameter servers."""
+        """Return whether the rendezvous supports parameter servers."""
         return self.rendezvous != "torchrun"
 
     @property
     def takes_batch_size(self) -> bool:
-        """Whether the batch size is passed to the command."""
+        """Return whether the batch size is passed to the command."""
         return self._takes("batch_size")
 
     @property
     def takes_samples(self) -> bool:
-        """Whether the number of samples is passed to the command."""
+        """Return whether the number of samples is passed to the command."""
         return self._takes("samples")
 
     def _takes(self, name: str) -> bool:

@@ -156,7 +156,7 @@ class Job(Record):
 
     @property
     def has_ps(self) -> bool:
-        """Whether the job has parameter servers."""
+        """Return whether the job has parameter servers."""
         return self.command is None or (self.command.may_have_ps and self.bounds.ps.replicas != NO_REPLICAS)
 
     @classmethod

@@ -80,11 +80,6 @@ class Metrics(Record):
         description="seconds since training began, where its executor knows; changes are counted from there",
     )
 
-    def sums(self, role: Role | None = None) -> dict[str, float]:
-        """Return the sums over the replicas of a role, or over all, by field of ReplicaMetrics."""
-        replicas = [replica for replica in self.replicas if role in (None, replica.role)]
-        return {name: sum(getattr(replica, name) for replica in replicas) for name in _SUMMED}
-
     @property
     def limited_by(self) -> LimitedBy | None:
         """The weakest mechanism that limits the cores of any replica; None where it is unknown."""
@@ -95,8 +90,3 @@ class Metrics(Record):
     def of(self, role: Role) -> tuple[ReplicaMetrics, ...]:
         """Return the replicas of a role."""
         return tuple(replica for replica in self.replicas if replica.role == role)
-
-
-# Times and settings; all other numbers of a replica are summed.
-_NOT_SUMMED = {"role", "index", "at_s", "last_step_at_s", "limited_by", "cfs_period_ms"}
-_SUMMED = tuple(name for name in ReplicaMetrics.model_fields if name not in _NOT_SUMMED)

@@ -57,7 +57,7 @@ class Tables(Record):
 
     @property
     def known(self) -> bool:
-        """Whether the rows are known without reading the data."""
+        """Return whether the rows are known without reading the data."""
         return self.rows != "from-data" or self.counted is not None
 
     def sizes(self, scale: float = 1.0) -> tuple[int, ...]:

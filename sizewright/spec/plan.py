@@ -74,6 +74,6 @@ class Plan(Answer):
 
     @property
     def changes_nothing(self) -> bool:
-        """Whether a running job stays unchanged: a `keep`, or a target that equals the current allocation."""
+        """Return whether a running job stays unchanged: a `keep`, or a target that equals the current allocation."""
         same = self.target == self.current and not self.migrate and not self.rebalance
         return self.kind == "keep" or same

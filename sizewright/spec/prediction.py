@@ -49,7 +49,7 @@ class PredictedAllocation(Record):
 
 
 class PredictionAnswer(Answer):
-    """What to expect at an allocation, and at the recommended one."""
+    """The prediction for an allocation, compared with the recommended one."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", serialize_by_alias=True, populate_by_name=True)
 

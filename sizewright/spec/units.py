@@ -286,7 +286,7 @@ class Quantity:
     parse: Callable[[Any], Any]
     pattern: str
     text_only: bool = False
-    """Whether plain numbers are validated by pydantic instead of `parse`."""
+    """True if plain numbers are validated by pydantic instead of `parse`."""
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
         read = self._text if self.text_only else self.parse

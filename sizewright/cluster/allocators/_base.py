@@ -24,8 +24,6 @@ class Allocator:
     """Chooses one column for each job. Subclasses implement `choose`, which gets problems whose floor fits."""
 
     name: ClassVar[str]
-    origin: ClassVar[str] = ""
-    """Where it was published."""
     by_value: ClassVar[bool] = False
     """True if it accepts a problem without a scheduler state and maximises its values."""
 

@@ -1,4 +1,4 @@
-"""Aryl: base demand shortest first, then a knapsack over what more each job may have."""
+"""Aryl (arXiv 2202.07896; Lyra, EuroSys 2023): base demand shortest first, then a knapsack over further demand."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ class Aryl(Allocator):
     """Admits the smallest candidates, the soonest to end first; the rest goes where it saves most completion time."""
 
     name = "aryl"
-    origin = "arXiv 2202.07896; Lyra, EuroSys 2023"
 
     def choose(self, problem: Problem, until: float) -> Solution:
         """See `Allocator`."""

@@ -1,4 +1,4 @@
-"""First-come-minimum-then-double: the greedy baseline of the MIP allocator's paper, as far as it is described."""
+"""First-come-minimum-then-double: a reconstruction of the greedy baseline of arXiv 2109.03389."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ class Doubling(Allocator):
     """Gives smallest candidates in order of arrival; then, round by round in the same order, doubles what fits."""
 
     name = "doubling"
-    origin = "reconstruction of the greedy of arXiv 2109.03389"
 
     def choose(self, problem: Problem, until: float) -> Solution:
         """See `Allocator`."""

@@ -1,4 +1,4 @@
-"""Exact dynamic programme over the units of one resource (the multiple-choice knapsack)."""
+"""Exact dynamic programme over the units of one resource (the multiple-choice knapsack; Bellman 1957)."""
 
 from __future__ import annotations
 
@@ -27,7 +27,6 @@ class Dynamic(Allocator):
     """
 
     name = "dynamic"
-    origin = "Bellman 1957"
     by_value = True
 
     def __init__(self, gap: float = 0.0) -> None:

@@ -23,7 +23,6 @@ class ElasticTiresias(Allocator):
     """Serves jobs of little attained service first, then by first start; each gets its request if that fits."""
 
     name = "elastic-tiresias"
-    origin = "EDL, arXiv 1909.11985"
 
     def choose(self, problem: Problem, until: float) -> Solution:
         """See `Allocator`."""

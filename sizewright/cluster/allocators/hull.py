@@ -1,4 +1,4 @@
-"""Concave-hull greedy: with one resource, at most one step of one job away from the optimum."""
+"""Concave-hull greedy (Sinha and Zoltners 1979): with one resource, at most one step from the optimum."""
 
 from __future__ import annotations
 
@@ -16,7 +16,6 @@ class HullGreedy(Allocator):
     """
 
     name = "hull"
-    origin = "Sinha and Zoltners 1979"
     by_value = True
 
     def choose(self, problem: Problem, until: float) -> Solution:

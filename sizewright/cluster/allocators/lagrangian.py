@@ -1,4 +1,4 @@
-"""Lagrangian prices with repair: near-optimal for many jobs and several resources, with a proven gap."""
+"""Lagrangian prices (Geoffrion 1974) with repair: near-optimal for many jobs and resources, with a proven gap."""
 
 from __future__ import annotations
 
@@ -18,7 +18,6 @@ class Lagrangian(Allocator):
     """
 
     name = "lagrangian"
-    origin = "Geoffrion 1974"
     by_value = True
 
     def __init__(self, gap: float = 1e-3) -> None:

@@ -24,7 +24,6 @@ class Mip(Allocator):
     """
 
     name = "mip"
-    origin = "HiGHS"
     by_value = True
 
     def __init__(self, gap: float = 1e-3) -> None:

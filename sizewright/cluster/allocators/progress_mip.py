@@ -18,7 +18,6 @@ class ProgressMip(Allocator):
     """
 
     name = "progress-mip"
-    origin = "reconstruction of arXiv 2109.03389"
 
     def choose(self, problem: Problem, until: float) -> Solution:
         """See `Allocator`."""

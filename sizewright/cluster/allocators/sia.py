@@ -22,7 +22,6 @@ class Sia(Allocator):
     """Minimises Σ goodput^−0.5 over the jobs that get something, plus 1.1 for each job that does not."""
 
     name = "sia"
-    origin = "Sia, SOSP 2023"
 
     def choose(self, problem: Problem, until: float) -> Solution:
         """See `Allocator`."""

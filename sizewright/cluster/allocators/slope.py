@@ -18,7 +18,6 @@ class SlopeGreedy(Allocator):
     """
 
     name = "slope"
-    origin = "Optimus, EuroSys 2018"
     by_value = True
 
     def choose(self, problem: Problem, until: float) -> Solution:

@@ -19,7 +19,6 @@ class WeightedGreedy(Allocator):
     """
 
     name = "weighted-greedy"
-    origin = "reconstruction of DLRover-RM, VLDB 2024"
 
     def choose(self, problem: Problem, until: float) -> Solution:
         """See `Allocator`."""

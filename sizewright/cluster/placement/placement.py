@@ -1,4 +1,4 @@
-"""Which replicas run on which server: best fit decreasing; replicas stay where they are if they can."""
+"""Place replicas on servers by best fit decreasing; replicas stay where they are if they can."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ class JobTable:
     change_price: float = 0.0
     may_wait: bool = True
     kept_because: str = ""
-    """Why the job keeps what it has: nothing else can be considered. Empty for other jobs."""
+    """The reason why the job keeps its allocation: nothing else can be considered. Empty for other jobs."""
     leaves: bool = False
     """True if the job cannot keep what it has now, which is its last candidate."""
 

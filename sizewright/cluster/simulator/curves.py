@@ -98,7 +98,7 @@ def _curves_in_table(path: Path) -> list[Curve]:
 
 @dataclass(frozen=True)
 class Elasticity:
-    """How the jobs of a trace scale. Raises InputError for shares, sizes or an error that make no sense."""
+    """The scaling of the jobs of a trace. Raises InputError for shares, sizes or an error that make no sense."""
 
     share: float = 1.0
     """Share of jobs that are elastic; the others get their request or nothing."""

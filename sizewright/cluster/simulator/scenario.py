@@ -40,7 +40,7 @@ class Loans:
 
 @dataclass(frozen=True)
 class Scenario:
-    """What to simulate. Without `servers`, the capacity follows from the `load`."""
+    """A scenario to simulate. Without `servers`, the capacity follows from the `load`."""
 
     policy: str | Allocator
     load: float = 0.9

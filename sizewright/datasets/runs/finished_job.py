@@ -53,12 +53,12 @@ class Segment(Record):
 
     @property
     def is_cpu_limited(self) -> bool:
-        """Whether the replicas were limited to the cores of the allocation."""
+        """Return whether the replicas were limited to the cores of the allocation."""
         return is_cpu_limited(self.allocation, self.limited_by)
 
     @property
     def has_reliable_throughput(self) -> bool:
-        """Whether a model may learn the throughput: the segment is long enough, and its cores are reliable."""
+        """Return whether a model may learn the throughput: the segment is long enough, and its cores are reliable."""
         return bool(self.throughput) and self.duration_s >= MIN_SEGMENT_S and self.is_cpu_limited
 
 
@@ -125,7 +125,7 @@ class FinishedJob(Record):
 
     @property
     def ran_out_of_memory(self) -> bool:
-        """Whether a replica ran out of memory, so that its measured peak reflects the limit rather than the need."""
+        """Return whether a replica ran out of memory, so that its measured peak is the limit rather than the need."""
         return any(failure.cause == "oom" for failure in self.outcome.failures)
 
 

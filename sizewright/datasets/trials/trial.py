@@ -115,7 +115,7 @@ class Trial(Record):
 
     @property
     def usable(self) -> bool:
-        """Whether a model may learn from this trial."""
+        """Return whether a model may learn from this trial."""
         return self.status == "ok" and bool(self.throughput)
 
 

@@ -24,12 +24,12 @@ from typing_extensions import Self
 
 from sizewright.errors import NotEnoughDataError
 from sizewright.models._base import BaseThroughputModel, Explanation, Kind, check_interval
-from sizewright.models.axes import MIN_ALLOCATIONS, Axes, count_distinct, prepare_training_data
+from sizewright.models.axes import EXTRAPOLATION_SD, MIN_ALLOCATIONS, Axes, count_distinct, prepare_training_data
 from sizewright.models.default import curve
-from sizewright.models.default.host_speed import normalize_host_speed
 from sizewright.models.default.links import Traffic, limit_by_links
 from sizewright.models.default.phases import PHASES, PhasesModel
 from sizewright.models.default.residual_process import ResidualProcess, ResidualScales, pool_repeats
+from sizewright.models.default.speed_normalization import normalize_host_speed
 from sizewright.models.posterior import Effort, sample
 from sizewright.models.prior.curve import JobCurve
 from sizewright.models.table import Table, as_columns
@@ -37,7 +37,7 @@ from sizewright.models.table import Table, as_columns
 Floats = NDArray[np.float64]
 
 AUXILIARY_COLUMNS = ("throughput_se", "host_speed", "network_bytes", "embedding_bytes", *PHASES)
-"""Columns of a trial that the model uses beside throughput and allocation."""
+"""Columns of a trial that the model uses in addition to throughput and allocation."""
 # The share of a learned prior in the curve: mean and standard deviation of its logit.
 PRIOR_SHARE = (4.0, 2.0)
 # A learned prior also knows residual and noise: the sd of their logarithms, and trials that this knowledge is worth.
@@ -48,8 +48,6 @@ _WITHIN_RUN = {"noise": (float(np.log(0.02)), 0.5)}
 _SIZE_WEIGHT, _SYNC_WEIGHT = 0.25, 1.1
 # A parameter is determined where its posterior sd is below this share of its prior sd.
 _DETERMINED = 0.7
-# Error of the curve outside the measured ranges: standard deviation per e-fold of an axis.
-_EXTRAPOLATION_SD = 0.25
 # Predictions for many rows use fewer draws.
 _MAX_CELLS_OF_MOMENTS = 4_000_000  # draws times rows
 _MAX_CELLS_OF_CURVES = 1_000_000
@@ -220,7 +218,7 @@ class ThroughputModel(BaseThroughputModel):
             rates, link_variance = limit_by_links(rates, link_limit[rows])
             mean[rows] = rates.mean(axis=0)
             variance[rows] = residual_variance.mean(axis=0) + rates.var(axis=0) + link_variance
-        return mean, variance + (_EXTRAPOLATION_SD * self._outside(X, axes)) ** 2
+        return mean, variance + (EXTRAPOLATION_SD * self._outside(X, axes)) ** 2
 
     def _outside(self, X: Table, axes: Axes) -> Floats:
         """Return the e-folds (n,) by which the rows of X, whose axes these are, lie outside trials and prior."""
@@ -257,7 +255,7 @@ class ThroughputModel(BaseThroughputModel):
         return np.append(means, PRIOR_SHARE[0]), np.append(sds, PRIOR_SHARE[1])
 
     def _link_limit(self, X: Table) -> Floats:
-        """Return the log samples/s (n,) that links allow; infinite where the trials do not tell their traffic."""
+        """Return the log samples/s (n,) that links allow; infinite where the trials do not record their traffic."""
         if self.traffic_ is None:
             return np.full(len(as_columns(X, ("workers",))["workers"]), np.inf)
         return self.traffic_.log_limit(X)

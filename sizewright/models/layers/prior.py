@@ -67,10 +67,10 @@ class PriorModel(BaseThroughputModel):
         if self.fitted_:
             return self.fitted_.curves(X, count, rng)
         curve = self.curve
-        level = curve.calibration_factor * curve.effect.sd * rng.standard_normal((count, 1))
+        log_offset = curve.calibration_factor * curve.effect.sd * rng.standard_normal((count, 1))
         slope = curve.calibration_factor * curve.extrapolation_sd(X) * rng.standard_normal((count, 1))
         shape = curve.calibration_factor * curve.shape_sd * smooth_draws(X, count, rng)
-        return np.asarray(np.exp(curve.log_rates(X) + level + slope + shape))
+        return np.asarray(np.exp(curve.log_rates(X) + log_offset + slope + shape))
 
     def support(self, X: Table) -> Floats:
         """Return how far allocations (n,) lie outside what the prior and the trials cover, in e-folds."""
@@ -87,7 +87,7 @@ class PriorModel(BaseThroughputModel):
         return Explanation(
             model=self.name,
             parameters=mechanistic.as_record(self.curve.parameters),
-            equations={"physics": str(mechanistic.__doc__)},
+            equations=dict(mechanistic.EQUATIONS),
             pinned=(),
             distinct_allocations=0,
             enough=True,

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sizewright.models.memory.memory_model import MARGIN
-from sizewright.models.memory.peaks import line_over, log_errors, oom_probability
+from sizewright.models.memory.peaks import MeasuredPeaks, line_over, log_errors
 from sizewright.models.table import Table, as_columns, filled, successful
 from sizewright.spec import Job, Role
 
@@ -23,7 +23,7 @@ _IMBALANCE = 1.1
 
 
 @dataclass(frozen=True)
-class CommandMemory:
+class CommandMemory(MeasuredPeaks):
     """A line (base, slope) for each role."""
 
     worker: tuple[float, float]
@@ -78,7 +78,3 @@ class CommandMemory:
         share = np.minimum(1.0, _IMBALANCE / np.maximum(ps, 1))
         needed = self.ps_bytes(ps, workers) * (1 + MARGIN)
         return np.where(ps > 0, np.maximum(needed, self.measured_ps_sum_bytes * share), 0.0)
-
-    def oom_probability(self, role: Role, limit_bytes: float, predicted_bytes: float) -> float:
-        """Return the probability that a replica of the role exceeds its limit, given its predicted peak."""
-        return oom_probability(limit_bytes, predicted_bytes, self.log_errors.get(role, np.empty(0)))

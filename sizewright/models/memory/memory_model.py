@@ -20,7 +20,7 @@ from typing import NamedTuple, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from sizewright.models.memory.peaks import line_over, log_errors, oom_probability
+from sizewright.models.memory.peaks import MeasuredPeaks, line_over, log_errors
 from sizewright.models.table import Table, as_columns, filled, successful
 from sizewright.spec import Job, Role
 from sizewright.spec.units import MIB
@@ -107,7 +107,7 @@ DEFAULT_BASES = Bases()
 
 
 @dataclass(frozen=True)
-class MemoryModel:
+class MemoryModel(MeasuredPeaks):
     """Memory that is counted from the job's description, plus one constant per role."""
 
     job: Job
@@ -198,10 +198,6 @@ class MemoryModel:
         per_sample = 4 * (2 * fields + 3 * activations)
         batch_bytes = self.worker_batch_factor * batch_size * per_sample
         return self.worker_base_bytes + 12.0 * dense_floats(self.job) + batch_bytes
-
-    def oom_probability(self, role: Role, limit_bytes: float, predicted_bytes: float) -> float:
-        """Return the probability that a replica of the role exceeds its limit, given its predicted peak."""
-        return oom_probability(limit_bytes, predicted_bytes, self.log_errors.get(role, np.empty(0)))
 
     def scale_that_fits(self, limit_bytes: float) -> float:
         """Return the largest table scale, at most 1, at which a single PS stays within `limit_bytes`."""

@@ -6,6 +6,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import stdtr
 
+from sizewright.spec import Role
+
 Floats = NDArray[np.float64]
 
 # Standard deviation of log peaks before any measurement, and the smallest one afterwards.
@@ -47,3 +49,14 @@ def oom_probability(limit_bytes: float, predicted_bytes: float, log_errors: Floa
         return float(1 - stdtr(3, log_margin / _UNKNOWN_SD))
     deviation = max(float(log_errors.std(ddof=1)), _MIN_SD) * np.sqrt(1 + 1 / count)
     return float(1 - stdtr(count - 1, log_margin / deviation))
+
+
+class MeasuredPeaks:
+    """The base of memory models whose predictions were compared with measured peaks."""
+
+    log_errors: dict[Role, Floats]
+    """Logarithms of measured over predicted peaks."""
+
+    def oom_probability(self, role: Role, limit_bytes: float, predicted_bytes: float) -> float:
+        """Return the probability that a replica of the role exceeds its limit, given its predicted peak."""
+        return oom_probability(limit_bytes, predicted_bytes, self.log_errors.get(role, np.empty(0)))

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from sizewright.models.axes import e_folds_outside
+from sizewright.models.axes import EXTRAPOLATION_SD, e_folds_outside
 from sizewright.models.matern import matern
 from sizewright.models.prior import mechanistic
 from sizewright.models.prior.job_effects import JobEffect
@@ -17,9 +17,6 @@ from sizewright.models.table import ALLOCATION_AXES, AXES, Table, as_columns, fi
 from sizewright.spec import Job
 
 Floats = NDArray[np.float64]
-
-# Error of the mechanistic model outside the measured ranges: standard deviation per e-fold of an axis.
-_EXTRAPOLATION_SD = 0.25
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,7 +34,7 @@ class JobCurve:
     max_distance: float
     """The largest distance from the nearest measured job at which a job can be predicted."""
     shape_sd: float
-    """Error of the shape of the curve, once its level is known."""
+    """Error of the shape of the curve, once its log offset is known."""
     noise_sd: float
     """Noise of a trial about the true throughput."""
     calibration_factor: float
@@ -63,7 +60,7 @@ class JobCurve:
 
     def extrapolation_sd(self, table: Table) -> Floats:
         """Return the part of the standard deviation (n,) that is due to extrapolation."""
-        return _EXTRAPOLATION_SD * self.extrapolation(table)
+        return EXTRAPOLATION_SD * self.extrapolation(table)
 
     def extrapolation(self, table: Table) -> Floats:
         """Return how far allocations lie outside the measured ranges (n,), in e-folds summed over all axes."""
@@ -77,7 +74,7 @@ class JobCurve:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class WarmCurve(JobCurve):
-    """A curve that was corrected by runs of similar jobs: its level, and its shape near their allocations."""
+    """A curve that was corrected by runs of similar jobs: its log offset, and its shape near their allocations."""
 
     allocations: Floats
     """Allocations of these runs (n, a): `log_allocations`."""

@@ -1,4 +1,4 @@
-"""The learned prior: what measured jobs tell of a job that was not measured yet."""
+"""The learned prior, which predicts the throughput of an unmeasured job from measured jobs."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class LearnedPrior:
     job_effects: JobEffects
     """The offset of each measured job from the mechanistic model."""
     shape_sd: float
-    """Error of the shape of a job's curve, once its level is known."""
+    """Error of the shape of a job's curve, once its log offset is known."""
     noise_sd: float
     """Noise of a trial about the true throughput."""
     calibration_factor: float

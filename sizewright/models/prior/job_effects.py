@@ -1,4 +1,4 @@
-"""How far each job deviates from the mechanistic model, and what that tells of similar jobs.
+"""The log offset of each job from the mechanistic model, and the offset that similar jobs predict for a new one.
 
 The mechanistic model predicts every job somewhat too slow or too fast: its log offset. Similar jobs, and jobs of one
 family, have similar offsets. A Gaussian process over the descriptions of jobs predicts the offset of a new job, and
@@ -254,7 +254,7 @@ def _fit_hyperparameters(
     """Return hyperparameters by which the jobs of each base shape are predicted well from the others, and `job_sd`.
 
     A job that is missed by far is an exception, and its deviation counts as what only that job has. This keeps the
-    predictions of other jobs sharp: the hyperparameters are fitted again as if exceptions told nothing of other jobs.
+    predictions of other jobs sharp: the hyperparameters are fitted again with exceptions as no evidence on others.
     """
     groups = [np.flatnonzero(np.array(bases) == base) for base in dict.fromkeys(bases)]
     exceptions = np.zeros(len(log_offsets))

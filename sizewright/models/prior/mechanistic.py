@@ -40,6 +40,17 @@ Floats = NDArray[np.float64]
 
 PERIOD_S = 0.02
 
+EQUATIONS = {
+    "worker": "W = (a · work) · λ_w^-e",
+    "ps": "S = (b · work) · λ_s^-f · (1 where asynchronous, else c)",
+    "wall": "wall(x, λ) = max(x, x/λ - h·τ·(1 - λ))",
+    "async": "T = ((W/λ_w)^γ + (w·S/(p·ζ))^γ)^(1/γ), γ = g · w^k",
+    "sync": "T = ((W/λ_w)^γ + (w·S/(p·ζ))^γ + U^γ)^(1/γ), γ = g'",
+    "full_quota": "U = wall(W, λ_w) · (1 + s·ln w) + wall(w·S/p, ζ) · (1 + q·ln p)",
+    "throughput": "samples/s = w·m / T",
+}
+"""The equations of the module docstring, by name."""
+
 # Prior of each coefficient: its value, where fitting starts, and the standard deviation of its logarithm. For the
 # shape: the mean and standard deviation of the logarithm or, for exponents, of the plain number.
 WORKER_TERMS = {

@@ -1,4 +1,4 @@
-"""How far throughputs may lie from a prediction, or from one another, before they count as outliers."""
+"""The largest distance of throughputs from a prediction, or from one another, at which they are no outliers."""
 
 from __future__ import annotations
 

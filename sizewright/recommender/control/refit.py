@@ -46,7 +46,7 @@ class Refit:
         self._fitted_s, self._observed_s = 0.0, 0.0
         self._pending: Future[str] | None = None
         self.missing_data = self._fit([], evidence.workers)
-        """Why too little is known about other allocations; empty where the data suffice."""
+        """Return why too little is known about other allocations; empty where the data suffice."""
 
     def add(self, window: Window) -> bool:
         """Add undisturbed training at the current allocation; return whether a refit has finished."""

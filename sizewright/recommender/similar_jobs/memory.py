@@ -46,7 +46,7 @@ class _PeakEvidence(NamedTuple):
     base: float
     """The base, in bytes, that this ratio gives for the new job."""
     cut_off: bool
-    """Whether the run ended in an OOM kill of the role."""
+    """True if the run ended in an OOM kill of the role."""
 
 
 def similar_memory(job: Job, neighbours: Sequence[Neighbour]) -> SimilarMemory:

@@ -33,13 +33,13 @@ _MAX_RESIDUALS = 8
 
 
 class RunResidual(NamedTuple):
-    """How much faster runs were at an allocation than predicted: a log ratio, and its standard deviation."""
+    """The log ratio of measured to predicted throughput of runs at an allocation, and its standard deviation."""
 
     allocation: Trial
     residual: float
     sd: float
     runs: frozenset[int] = frozenset()
-    """Which of the neighbour's runs this averages."""
+    """The runs of the neighbour that this averages."""
 
 
 class Neighbour(NamedTuple):

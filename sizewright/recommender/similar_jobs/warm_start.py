@@ -1,11 +1,11 @@
 """Warm start: combine the prediction of a learned prior with the runs of similar finished jobs.
 
-The level of a job is how much faster it is than the mechanistic model predicts. The prior's prediction of it deviates
-from the truth; the deviations of similar jobs correlate, as the prior has learned (`JobEffects.similarity`), and those
-of all jobs on the same hosts do. So do the shapes of their curves around their levels, at allocations that are near.
-With the residuals g of runs, the prediction is corrected by kriging:
+The log offset of a job is the logarithm of how much faster it is than the mechanistic model predicts. The prior's
+prediction of it deviates from the truth; the deviations of similar jobs correlate, as the prior has learned
+(`JobEffects.similarity`), and those of all jobs on the same hosts do. So do the shapes of their curves, at allocations
+that are near. With the residuals g of runs, the prediction is corrected by kriging:
 
-    level += kᵀ C⁻¹ g      shape(a) = fᵀ(a) C⁻¹ g      C = levels of the jobs + shapes + variance of the runs
+    offset += kᵀ C⁻¹ g      shape(a) = fᵀ(a) C⁻¹ g      C = offsets of the jobs + shapes + variance of the runs
 
 This weighs each run by its evidence: the part that is specific to a job is in all of its runs, so many runs of one job
 count hardly more than a few. Stage one of DLRover-RM smooths the allocations of similar jobs instead; these were often
@@ -42,7 +42,7 @@ _MAX_NAMED = 5
 
 
 class WarmStart(NamedTuple):
-    """What runs of similar jobs add to the prior; empty if there are none."""
+    """The evidence that runs of similar jobs add to the prior; empty if there are none."""
 
     curve: JobCurve | None = None
     similar: tuple[SimilarJob, ...] = ()
@@ -104,29 +104,29 @@ def warm_start(
 def _corrected(
     job: Job, neighbours: Sequence[Neighbour], prior: LearnedPrior, curve: JobCurve
 ) -> tuple[WarmCurve, list[float]]:
-    """Return the curve corrected by kriging, and the weight (j,) of each neighbour in the correction of its level."""
+    """Return the curve corrected by kriging, and the weight (j,) of each neighbour in the correction of the offset."""
     observations = [each for neighbour in neighbours for each in neighbour.residuals]
     residuals = np.array([each.residual for each in observations])
     # Row 0 of the matrices is the new job; observation i belongs to row job_of[i].
     job_of = np.repeat(np.arange(1, len(neighbours) + 1), [len(each.residuals) for each in neighbours])
     similarity, covariance = prior.job_effects.similarity([job, *(each.job for each in neighbours)])
-    levels = prior.calibration_factor**2 * covariance + _HOSTS_SD**2
+    offset_covariance = prior.calibration_factor**2 * covariance + _HOSTS_SD**2
     shared = _SHAPE_CORRELATION * similarity + (1 - _SHAPE_CORRELATION) * np.eye(len(similarity))
     shapes = (prior.calibration_factor * prior.shape_sd) ** 2 * shared
     at = log_allocations([each.allocation for each in observations])
     noise = np.diag([each.sd**2 for each in observations])
     of_pair = np.ix_(job_of, job_of)
-    total = levels[of_pair] + shapes[of_pair] * matern(at, at) + noise
+    total = offset_covariance[of_pair] + shapes[of_pair] * matern(at, at) + noise
 
-    level_weights, shape_weights = np.linalg.solve(total, np.column_stack([levels[0, job_of], residuals])).T
-    variance = levels[0, 0] - float(level_weights @ levels[0, job_of])
+    offset_weights, shape_weights = np.linalg.solve(total, np.column_stack([offset_covariance[0, job_of], residuals])).T
+    variance = offset_covariance[0, 0] - float(offset_weights @ offset_covariance[0, job_of])
     effect = curve.effect._replace(
-        log_offset=curve.effect.log_offset + float(level_weights @ residuals),
+        log_offset=curve.effect.log_offset + float(offset_weights @ residuals),
         sd=float(np.sqrt(max(variance, 0.0)) / prior.calibration_factor),
     )
     unchanged = {field.name: getattr(curve, field.name) for field in fields(curve)}
     warm_curve = WarmCurve(**unchanged | {"effect": effect}, allocations=at, weights=shapes[0, job_of] * shape_weights)
-    shares = np.maximum(np.bincount(job_of, level_weights)[1:], 0.0)
+    shares = np.maximum(np.bincount(job_of, offset_weights)[1:], 0.0)
     return warm_curve, list(shares / shares.sum())
 
 

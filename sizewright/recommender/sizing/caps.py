@@ -27,7 +27,7 @@ _MIN_TREND_RATIO = 4.0  # largest over smallest measured tables, from which tria
 
 @dataclass(frozen=True)
 class CapInput:
-    """What caps decide by: the grid, the needs of each allocation, and the supported ranges."""
+    """The inputs of caps: the grid, the needs of each allocation, and the supported ranges."""
 
     job: Job
     cluster: Cluster | None
@@ -235,7 +235,7 @@ class _Capacity:
 
     @property
     def fits(self) -> Mask:
-        """Which allocations stay within each limit (3, n)."""
+        """Return which allocations stay within each limit (3, n)."""
         return self.needed <= self.limit[:, None] + 1e-9
 
     def nearest_to_fit(self, remaining: Mask) -> int:

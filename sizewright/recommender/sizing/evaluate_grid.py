@@ -38,7 +38,7 @@ class GridEvaluation(NamedTuple):
     runs_with_peaks: int
     """Number of runs of the job whose memory peaks the forecast uses."""
     prices_replicas: bool
-    """Whether each replica has the same price (`Scorer.prices_replicas`)."""
+    """True if each replica has the same price (`Scorer.prices_replicas`)."""
 
     def of(self, scored: Scored) -> GridEvaluation:
         """Return the evaluation of other allocations, which `scorer` has scored."""

@@ -28,13 +28,13 @@ _CORES = ("worker_cpu", "ps_cpu")
 
 
 class _Level(NamedTuple):
-    """How fine a grid is."""
+    """The resolution of a grid."""
 
     mantissas: tuple[float, ...]
     """Of the sizes in a decade."""
     max_counts: int
     crosses_trials: bool = True
-    """Whether the values of the trials are combined with all others; if not, trials are single rows only."""
+    """True if the values of the trials are combined with all others; if not, trials are single rows only."""
 
 
 _LEVELS = (

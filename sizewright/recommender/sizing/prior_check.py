@@ -15,7 +15,7 @@ from sizewright.spec.reason import Reason
 
 
 class PriorCheck(NamedTuple):
-    """Which trials (n,) are believed, why the others are not, and why the prior is not, if it is rejected."""
+    """The trials (n,) that are believed, why the others are not, and why the prior is not, if it is rejected."""
 
     believed: NDArray[np.bool_]
     trial_doubts: tuple[Reason, ...] = ()

@@ -22,7 +22,7 @@ from sizewright.spec.reason import Reason
 
 
 class PriorEvidence(NamedTuple):
-    """What a learned prior predicts for the job, or why it is not used; empty if no prior was given."""
+    """The prediction of a learned prior for the job, or why it is not used; empty if no prior was given."""
 
     curve: JobCurve | None = None
     refusal: Reason | None = None
@@ -33,12 +33,12 @@ class PriorEvidence(NamedTuple):
 
     @property
     def was_given(self) -> bool:
-        """Whether there was a prior."""
+        """Return whether there was a prior."""
         return bool(self.curve or self.refusal)
 
     @property
     def doubts(self) -> tuple[Reason, ...]:
-        """Why the prior, trials or runs are not used."""
+        """Return why the prior, trials or runs are not used."""
         refusal = (self.refusal,) if self.refusal else ()
         return (*refusal, *self.trial_doubts, *self.warm_start.run_doubts)
 
@@ -75,7 +75,7 @@ class Selection:
 
     @property
     def allowed(self) -> NDArray[np.bool_]:
-        """Which rows of the grid the caps allow (n,)."""
+        """Return which rows of the grid the caps allow (n,)."""
         return self.evaluation.allowed
 
     def measured_rates(self) -> list[float]:
