@@ -48,9 +48,10 @@ def simulation_table(simulation: SimulationAnswer) -> DataTable:
     """Return one row per policy and load; ± is half the 95 % interval over the seeds."""
     several = any(row.seeds > 1 for row in simulation.rows)
     table = DataTable(
-        f"{format_count(simulation.jobs, 'job')} replayed: mean wait and completion time, use, fairness, changes",
-        "policy", "load", "wait", "take", *(["±"] if several else []), "median", "99 %", "makespan", "use", "fair",
-        "stopped", "changed", "decides", text=("policy",),
+        f"{format_count(simulation.jobs, 'job')} replayed: mean wait and completion time, use, fairness, changes, "
+        "decision time",
+        "policy", "load", "wait", "completion", *(["±"] if several else []), "median", "99 %", "makespan", "use",
+        "fairness", "suspended", "changed", "decision", text=("policy",),
     )  # fmt: skip
     for row in simulation.rows:
         figures = {name: each.value for name, each in row.figures.items()}

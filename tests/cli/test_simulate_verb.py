@@ -57,7 +57,7 @@ def test_table_progress_and_figure_are_written(trace: Path, call: Callable[..., 
     pytest.importorskip("matplotlib")
     result = call("simulate", trace, "--policy", "default,sjf", "--seeds", 2, "--figure", "out.png")
     assert result.code == 0
-    for text in ("jobs replayed", "default", "makespan", "fair", "stopped", "assumes: "):
+    for text in ("jobs replayed", "default", "makespan", "fairness", "suspended", "assumes: "):
         assert text in result.out
     assert "4/4" in result.err
     assert Path("out.png").read_bytes()[:4] == b"\x89PNG"
