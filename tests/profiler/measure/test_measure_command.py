@@ -1,4 +1,4 @@
-"""Trials of commands whose reports are known, on a clock of their own."""
+"""Trials of commands with known reports, on a simulated clock."""
 
 from __future__ import annotations
 
@@ -19,19 +19,18 @@ TIMING = Timing(min_s=3, max_s=10, target_se=0.02, block_s=0.5)
 
 
 class ReportingTrainer:
-    """Two workers that report each `every_s`; `rate` is samples/s of each at a time since the start. It ends well after
-    `lasts_s`."""
+    """Two workers that report every `every_s` and succeed after `duration_s`; `rate` maps time to samples/s."""
 
     host = "somewhere"
 
-    def __init__(self, rate: Callable[[float], float], *, lasts_s: float = 1e9, every_s: float = 0.1) -> None:
-        self.job, self._rate, self._lasts_s, self._every_s = JOB, rate, lasts_s, every_s
+    def __init__(self, rate: Callable[[float], float], *, duration_s: float = 1e9, every_s: float = 0.1) -> None:
+        self.job, self._rate, self._duration_s, self._every_s = JOB, rate, duration_s, every_s
         self.now_s = 1000.0
         self._start_s = self.now_s
 
     def scale(self, allocation: Allocation, *, table_scale: float = 1.0) -> None:
         assert allocation == POINT.allocation
-        self.now_s += 2.0  # starting takes its time
+        self.now_s += 2.0  # time to start
         self._start_s = self.now_s
 
     def pause(self) -> None:
@@ -45,14 +44,14 @@ class ReportingTrainer:
 
     @property
     def finished(self) -> bool:
-        return self._lasted >= self._lasts_s
+        return self._elapsed_s >= self._duration_s
 
     def reports(self) -> Sequence[Sequence[tuple[float, int]]]:
-        told, count = [(self._start_s, 0)], 0.0
-        for i in range(int(self._lasted / self._every_s + 1e-6)):
+        series, count = [(self._start_s, 0)], 0.0
+        for i in range(int(self._elapsed_s / self._every_s + 1e-6)):
             count += self._rate(i * self._every_s) * self._every_s
-            told.append((self._start_s + (i + 1) * self._every_s, round(count)))
-        return [told, told]
+            series.append((self._start_s + (i + 1) * self._every_s, round(count)))
+        return [series, series]
 
     def observe(self) -> Metrics:
         samples = self.reports()[0][-1][1]
@@ -68,15 +67,15 @@ class ReportingTrainer:
         )  # fmt: skip
 
     @property
-    def _lasted(self) -> float:
-        return min(self.now_s - self._start_s, self._lasts_s)
+    def _elapsed_s(self) -> float:
+        return min(self.now_s - self._start_s, self._duration_s)
 
 
 def measured(trainer: ReportingTrainer, **options: float) -> Trial:
     return measure_command(trainer, POINT, TIMING, sleep=trainer.sleep, clock=lambda: trainer.now_s, **options)
 
 
-def test_a_warm_up_is_left_out_and_everything_is_in_the_row() -> None:
+def test_warm_up_is_excluded_and_row_of_trial_is_complete() -> None:
     trainer = ReportingTrainer(lambda at_s: 64 if at_s < 1.5 else 640)
     trial = measured(trainer)
     assert trial.throughput == trial.throughput_raw == pytest.approx(1280, rel=0.02)
@@ -85,36 +84,36 @@ def test_a_warm_up_is_left_out_and_everything_is_in_the_row() -> None:
     assert trial.worker_cpu_used == pytest.approx(0.4)
     assert (trial.worker_memory_bytes, trial.ps_memory_bytes) == (101, None)
     assert trial.phase_data_s == pytest.approx(0.02, rel=0.05)
-    assert trial.phase_compute_s is None  # it told none
+    assert trial.phase_compute_s is None  # it reported none
     assert trial.started_at is not None
 
 
-def test_it_takes_longer_where_the_rate_is_less_sure() -> None:
-    calm = ReportingTrainer(lambda _: 640)
-    measured(calm)
-    rough = ReportingTrainer(lambda at_s: 320 if int(at_s / 0.5) % 2 else 960)
-    trial = measured(rough)
-    assert rough.now_s > calm.now_s + 2
+def test_noisy_rate_is_measured_for_longer() -> None:
+    smooth = ReportingTrainer(lambda _: 640)
+    measured(smooth)
+    noisy = ReportingTrainer(lambda at_s: 320 if int(at_s / 0.5) % 2 else 960)
+    trial = measured(noisy)
+    assert noisy.now_s > smooth.now_s + 2
     assert trial.throughput == pytest.approx(1280, rel=0.1)
     assert trial.throughput_se is not None
     assert trial.throughput_se > 0.02 * 1280
 
 
-def test_what_never_gets_steady_says_so_with_its_rates() -> None:
+def test_unsteady_throughput_raises_error_with_its_rates() -> None:
     trainer = ReportingTrainer(lambda at_s: 100 + 200 * at_s)
     with pytest.raises(TrialVoidError, match=r"not steady within 20 s: it changed from [\d,]+ to [\d,]+ samples/s"):
         measured(trainer, max_trial_s=20)
 
 
-def test_what_ends_before_it_is_known_to_be_steady_is_told() -> None:
+def test_exit_before_steady_state_raises_error() -> None:
     with pytest.raises(TrialVoidError, match=r"exited after 1\.0 s, before its throughput was steady"):
-        measured(ReportingTrainer(lambda _: 640, lasts_s=1.0))
+        measured(ReportingTrainer(lambda _: 640, duration_s=1.0))
 
 
-def test_what_ends_once_it_is_steady_is_a_trial() -> None:
-    assert measured(ReportingTrainer(lambda _: 640, lasts_s=2.6)).throughput == pytest.approx(1280, rel=0.02)
+def test_exit_after_steady_state_gives_a_trial() -> None:
+    assert measured(ReportingTrainer(lambda _: 640, duration_s=2.6)).throughput == pytest.approx(1280, rel=0.02)
 
 
-def test_too_few_reports_are_told() -> None:
+def test_rare_reports_raise_error() -> None:
     with pytest.raises(TrialVoidError, match="reported too rarely to measure its throughput within 12 s"):
         measured(ReportingTrainer(lambda _: 640, every_s=3.0), max_trial_s=12)

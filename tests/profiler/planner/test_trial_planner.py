@@ -21,7 +21,7 @@ def grid(counts_only: bool = False) -> pd.DataFrame:
 
 
 def rate(row: Any) -> float:
-    """Saturates at what the PS serve."""
+    """Return a throughput that saturates at the capacity of the PS."""
     think = 0.1 / row.get("worker_cpu", 1.0) + 0.01
     return 1e4 / ((think**3 + (row["workers"] * 0.02 / row["ps"]) ** 3) ** (1 / 3)) * row["workers"] / 100
 
@@ -44,7 +44,7 @@ def score(frame: pd.DataFrame, objective: str) -> pd.Series:
 
 @pytest.mark.parametrize("counts_only", [False, True])
 @pytest.mark.parametrize("objective", ["time", "cost", "balanced", "deadline"])
-def test_eight_trials_find_an_allocation_near_the_best(objective: str, counts_only: bool) -> None:
+def test_eight_trials_find_an_allocation_near_the_best_one(objective: str, counts_only: bool) -> None:
     frame = grid(counts_only)
     losses = []
     for seed in range(4):
@@ -59,7 +59,7 @@ def test_eight_trials_find_an_allocation_near_the_best(objective: str, counts_on
     assert np.mean(losses) < 0.07
 
 
-def test_it_asks_the_same_until_told_and_is_done_when_it_asks_no_more() -> None:
+def test_ask_repeats_until_tell_and_returns_none_when_done() -> None:
     planner = TrialPlanner(grid(), max_trials=5)
     first = planner.ask()
     assert planner.ask() == first
@@ -70,7 +70,7 @@ def test_it_asks_the_same_until_told_and_is_done_when_it_asks_no_more() -> None:
     assert len(planner.trials) == 5
 
 
-def test_what_it_gives_is_plain_and_out_of_the_candidates() -> None:
+def test_ask_returns_plain_values_of_a_candidate() -> None:
     frame = grid().assign(sync="async", batch_size=512, throughput=1.0)
     allocation = TrialPlanner(frame).ask()
     assert allocation is not None
@@ -79,7 +79,7 @@ def test_what_it_gives_is_plain_and_out_of_the_candidates() -> None:
     }  # fmt: skip
 
 
-def test_a_trial_that_failed_is_not_asked_for_again_and_not_recommended() -> None:
+def test_failed_trial_is_neither_repeated_nor_recommended() -> None:
     planner = TrialPlanner(grid(), "time", max_trials=14)
     failed = []
     for i in itertools.count():
@@ -96,7 +96,7 @@ def test_a_trial_that_failed_is_not_asked_for_again_and_not_recommended() -> Non
     assert planner.best() not in failed
 
 
-def test_all_failed_recommends_nothing() -> None:
+def test_best_without_successful_trials_raises_error() -> None:
     planner = TrialPlanner(grid(), max_trials=6)
     with pytest.raises(NotEnoughDataError, match="No trial has succeeded"):
         planner.best()
@@ -106,18 +106,18 @@ def test_all_failed_recommends_nothing() -> None:
         planner.best()
 
 
-def test_one_or_two_trials_recommend_the_better_measured() -> None:
+def test_best_of_one_or_two_trials_is_the_better_measured() -> None:
     planner = TrialPlanner(grid(), "time")
-    told = [planner.ask()]
-    planner.tell(told[0], 5.0)  # type: ignore[arg-type]
-    assert planner.best() == told[0]
-    told.append(planner.ask())
-    planner.tell(told[1], 9.0)  # type: ignore[arg-type]
-    assert planner.best() == told[1]
+    asked = [planner.ask()]
+    planner.tell(asked[0], 5.0)  # type: ignore[arg-type]
+    assert planner.best() == asked[0]
+    asked.append(planner.ask())
+    planner.tell(asked[1], 9.0)  # type: ignore[arg-type]
+    assert planner.best() == asked[1]
 
 
-def test_it_stops_when_a_trial_costs_more_than_it_can_gain() -> None:
-    """A short job is not worth many trials, a long one is; a trial of no cost always is."""
+def test_planner_stops_when_a_trial_costs_more_than_it_can_gain() -> None:
+    """A short job justifies few trials, a long one more."""
     lengths = {}
     for samples in (3e5, 1e10):
         planner = TrialPlanner(grid(), "time", samples_left=samples, trial_seconds=10.0, max_trials=20)
@@ -125,16 +125,16 @@ def test_it_stops_when_a_trial_costs_more_than_it_can_gain() -> None:
     assert lengths[3e5] < lengths[1e10]
 
 
-def test_money_counts_where_money_is_the_objective() -> None:
+def test_prices_set_the_hourly_price_of_candidates() -> None:
     frame = grid()
-    dear = TrialPlanner(frame, "cost", prices=Prices(core_hour=5.0, gib_hour=0.0, gpu_hour=0.0))
-    assert dear.goal.hourly_price == pytest.approx(5 * (frame.workers * frame.worker_cpu + frame.ps * frame.ps_cpu))
+    planner = TrialPlanner(frame, "cost", prices=Prices(core_hour=5.0, gib_hour=0.0, gpu_hour=0.0))
+    assert planner.goal.hourly_price == pytest.approx(5 * (frame.workers * frame.worker_cpu + frame.ps * frame.ps_cpu))
     assert TrialPlanner(grid(True)).goal.hourly_price == pytest.approx(grid(True).sum(axis=1))
     gpus = TrialPlanner(frame.assign(worker_gpu=1), prices={"gpu_hour": 7.0, "core_hour": 0.0})
     assert gpus.goal.hourly_price == pytest.approx(7.0 * frame.workers)
 
 
-def test_a_deadline_is_met_by_the_cheapest() -> None:
+def test_deadline_is_met_at_almost_the_lowest_cost() -> None:
     frame = grid()
     rates = frame.apply(rate, axis=1)
     needed = float(rates.median())
@@ -149,13 +149,13 @@ def test_a_deadline_is_met_by_the_cheapest() -> None:
 
 @given(st.integers(0, 10_000))
 @settings(max_examples=8, deadline=None)
-def test_the_same_seed_and_answers_ask_the_same(seed: int) -> None:
+def test_same_seed_and_results_give_same_trials(seed: int) -> None:
     first, again = (TrialPlanner(grid(), seed=seed, max_trials=6) for _ in range(2))
     assert drive(first) == drive(again)
     assert first.best() == again.best()
 
 
-def test_all_candidates_measured_is_the_end() -> None:
+def test_planner_is_done_when_all_candidates_are_measured() -> None:
     frame = grid(True).iloc[:4]
     planner = TrialPlanner(frame)
     assert len(drive(planner)) == 4
@@ -171,7 +171,7 @@ def test_best_keeps_within_twice_the_measured_range() -> None:
 
 
 @pytest.mark.parametrize(
-    ("frame", "told"),
+    ("frame", "message"),
     [
         (pd.DataFrame({"workers": [1, 2]}), "lacks ps"),
         (pd.DataFrame({"workers": [], "ps": []}), "is empty"),
@@ -180,12 +180,12 @@ def test_best_keeps_within_twice_the_measured_range() -> None:
         (pd.DataFrame({"workers": [1, np.nan], "ps": [1, 1]}), "of the candidates lack workers"),
     ],
 )
-def test_candidates_that_are_none_are_refused(frame: pd.DataFrame, told: str) -> None:
-    with pytest.raises(InputError, match=told):
+def test_invalid_candidates_are_refused(frame: pd.DataFrame, message: str) -> None:
+    with pytest.raises(InputError, match=message):
         TrialPlanner(frame)
 
 
-def test_wrong_answers_and_objectives_are_refused() -> None:
+def test_invalid_results_and_objectives_are_refused() -> None:
     with pytest.raises(InputError, match=r"no objective 'speed'.*balanced"):
         TrialPlanner(grid(), "speed")
     planner = TrialPlanner(grid())
@@ -200,7 +200,7 @@ def test_wrong_answers_and_objectives_are_refused() -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "rate", "told"),
+    ("change", "rate", "message"),
     [
         ({"workers": -3}, 5.0, "workers is -3"),
         ({"worker_cpu": -1.0}, 5.0, "worker_cpu is -1"),
@@ -208,35 +208,35 @@ def test_wrong_answers_and_objectives_are_refused() -> None:
         ({}, "fast", "throughput must be a number, got 'fast'"),
     ],
 )
-def test_what_cannot_be_is_refused_and_forgotten(change: dict[str, Any], rate: Any, told: str) -> None:
+def test_refused_trial_leaves_the_planner_unchanged(change: dict[str, Any], rate: Any, message: str) -> None:
     planner = TrialPlanner(grid(), max_trials=6)
     allocation = planner.ask()
     assert allocation is not None
-    with pytest.raises(InputError, match=told):
+    with pytest.raises(InputError, match=message):
         planner.tell({**allocation, **change}, rate)
     assert planner.ask() == allocation
     assert len(drive(planner)) == 6
 
 
-def test_what_is_told_beside_does_not_change_the_allocation() -> None:
+def test_further_columns_do_not_change_the_allocation() -> None:
     planner = TrialPlanner(grid().assign(batch_size=512))
     planner.tell(planner.ask() or {}, 5.0, batch_size=64, host_speed=1.0)
     assert planner.trials["batch_size"].tolist() == [512]
     assert planner.trials["host_speed"].tolist() == [1.0]
 
 
-def test_a_job_that_is_done_before_another_trial_needs_none() -> None:
+def test_job_shorter_than_a_trial_gets_one_trial() -> None:
     planner = TrialPlanner(grid(), "time", samples_left=1.0, trial_seconds=1000.0)
     assert len(drive(planner)) == 1
 
 
 @pytest.mark.parametrize("prices", [{"core_hour": -1}, {"core": 1}, 5])
-def test_prices_are_numbers_of_what_is_priced(prices: Any) -> None:
+def test_invalid_prices_are_refused(prices: Any) -> None:
     with pytest.raises(InputError, match="prices must map core_hour"):
         TrialPlanner(grid(), prices=prices)
 
 
-def test_candidates_of_any_type_are_numbers() -> None:
+def test_candidates_of_any_dtype_are_converted_to_numbers() -> None:
     for frame in (grid().astype(str), grid().convert_dtypes(), grid().astype({"workers": float})):
         planner = TrialPlanner(frame, max_trials=6)
         asked = drive(planner)
@@ -244,7 +244,7 @@ def test_candidates_of_any_type_are_numbers() -> None:
         assert planner.best() in grid().to_dict("records")
 
 
-def test_a_candidate_that_failed_once_and_then_did_well_may_be_recommended() -> None:
+def test_candidate_that_succeeds_after_a_failure_can_be_recommended() -> None:
     planner = TrialPlanner(grid(True), "time", max_trials=20)
     top = {"workers": 8, "ps": 3}
     planner.tell(top, 0.0)
@@ -254,7 +254,7 @@ def test_a_candidate_that_failed_once_and_then_did_well_may_be_recommended() -> 
     assert planner.best() == top
 
 
-def test_nothing_but_failures_is_the_end() -> None:
+def test_planner_ends_after_eight_failures() -> None:
     planner = TrialPlanner(grid())
     count = 0
     while (allocation := planner.ask()) is not None:
@@ -264,12 +264,12 @@ def test_nothing_but_failures_is_the_end() -> None:
 
 
 @pytest.mark.parametrize("name", ["samples_left", "trial_seconds", "deadline_s"])
-def test_quantities_above_0_are_above_0(name: str) -> None:
+def test_negative_quantities_are_refused(name: str) -> None:
     with pytest.raises(InputError, match=f"{name} is -5"):
         TrialPlanner(grid(), **{name: -5})
 
 
-def test_a_gpu_and_none_are_not_the_same() -> None:
+def test_candidates_with_and_without_gpu_are_distinguished() -> None:
     frame = pd.DataFrame(itertools.product((1, 2, 4, 8), (0, 1)), columns=["workers", "worker_gpu"]).assign(ps=0)
     planner = TrialPlanner(frame, "time", max_trials=6)
     while (allocation := planner.ask()) is not None:
@@ -278,14 +278,14 @@ def test_a_gpu_and_none_are_not_the_same() -> None:
 
 
 @pytest.mark.parametrize("cells", [[1, 2.5], [1, None]])
-def test_counts_are_whole_and_there(cells: list[float]) -> None:
+def test_fractional_and_missing_counts_are_refused(cells: list[float]) -> None:
     with pytest.raises(InputError, match="workers"):
         TrialPlanner(pd.DataFrame({"workers": cells, "ps": 1}))
 
 
 @pytest.mark.parametrize("good", [1, 3, 5])
 @pytest.mark.parametrize("seconds", [None, 30.0])
-def test_a_host_that_breaks_on_the_way_is_the_end(good: int, seconds: float | None) -> None:
+def test_planner_ends_after_a_host_fails(good: int, seconds: float | None) -> None:
     planner = TrialPlanner(grid(), samples_left=1e12 if seconds else None, trial_seconds=seconds)
     count = 0
     while (allocation := planner.ask()) is not None:
@@ -295,16 +295,16 @@ def test_a_host_that_breaks_on_the_way_is_the_end(good: int, seconds: float | No
     assert planner.best() in grid().to_dict("records")
 
 
-def test_what_only_failed_is_not_recommended_while_another_did_well_once() -> None:
+def test_best_prefers_a_candidate_that_succeeded_once() -> None:
     planner = TrialPlanner(grid(True))
     planner.tell({"workers": 1, "ps": 1}, 0.0)
     for workers in (2, 4, 8):
-        for told in (rate({"workers": workers, "ps": 2}), 0.0, 0.0):
-            planner.tell({"workers": workers, "ps": 2}, told)
+        for throughput in (rate({"workers": workers, "ps": 2}), 0.0, 0.0):
+            planner.tell({"workers": workers, "ps": 2}, throughput)
     assert planner.best() != {"workers": 1, "ps": 1}
 
 
-def test_an_allocation_is_the_same_however_it_is_spelled() -> None:
+def test_equal_allocations_of_other_types_are_the_same() -> None:
     planner = TrialPlanner(grid(True).assign(sync="sync"), max_trials=6)
     asked = []
     while (allocation := planner.ask()) is not None:
@@ -315,36 +315,36 @@ def test_an_allocation_is_the_same_however_it_is_spelled() -> None:
     assert planner.best()["sync"] == "sync"
 
 
-def test_trials_of_other_allocations_tell_of_the_candidates() -> None:
+def test_trials_of_other_allocations_inform_the_candidates() -> None:
     planner = TrialPlanner(grid(True), "time", max_trials=20)
     for workers in (3, 5, 7, 10, 12):
         planner.tell({"workers": workers, "ps": 4}, rate({"workers": workers, "ps": 4}))
     assert planner.best()["workers"] >= 6
     assert planner.ask() is not None
-    alone = TrialPlanner(grid(True))
-    alone.tell({"workers": 3, "ps": 4}, 5.0)
+    single = TrialPlanner(grid(True))
+    single.tell({"workers": 3, "ps": 4}, 5.0)
     with pytest.raises(NotEnoughDataError, match="No candidate was measured"):
-        alone.best()
+        single.best()
 
 
 @pytest.mark.parametrize(
-    ("more", "told"),
+    ("more", "message"),
     [
         ({"batch_size": 512}, "batch_size is 512 but was different in earlier trials"),
         ({"worker_cpu": -1}, "worker_cpu is -1"),
         ({"host_speed": "fast"}, "host_speed is 'fast'|host_speed has a cell"),
     ],
 )
-def test_what_is_told_beside_must_fit(more: dict[str, Any], told: str) -> None:
+def test_inconsistent_further_columns_are_refused(more: dict[str, Any], message: str) -> None:
     planner = TrialPlanner(grid(True), max_trials=5)
     planner.tell(planner.ask() or {}, 5.0, batch_size=256)
-    with pytest.raises(InputError, match=told):
+    with pytest.raises(InputError, match=message):
         planner.tell(planner.ask() or {}, 5.0, **more)
     assert len(drive(planner)) == 4
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "message"),
     [
         ({"deadline_s": 10.0}, "deadline_s requires samples_left"),
         ({"deadline_s": np.inf, "samples_left": 1e6}, "deadline_s is inf"),
@@ -355,19 +355,19 @@ def test_what_is_told_beside_must_fit(more: dict[str, Any], told: str) -> None:
         ({"seed": "x"}, "seed is 'x'"),
     ],
 )
-def test_odd_arguments_are_refused_at_once(arguments: dict[str, Any], told: str) -> None:
-    with pytest.raises(InputError, match=told):
+def test_invalid_arguments_are_refused_by_the_constructor(arguments: dict[str, Any], message: str) -> None:
+    with pytest.raises(InputError, match=message):
         TrialPlanner(grid(), **arguments)
 
 
-def test_candidates_must_be_a_table_with_a_name_for_each_column() -> None:
-    twice = pd.concat([grid(True), grid(True)["workers"]], axis=1)
-    for wrong in (None, {"workers": [1], "ps": [1]}, twice):
+def test_candidates_must_be_a_table_with_unique_column_names() -> None:
+    duplicate = pd.concat([grid(True), grid(True)["workers"]], axis=1)
+    for wrong in (None, {"workers": [1], "ps": [1]}, duplicate):
         with pytest.raises(InputError, match="not a table with unique column names"):
             TrialPlanner(wrong)  # type: ignore[arg-type]
 
 
-def test_workers_without_gpus_cost_what_replicas_cost() -> None:
+def test_gpus_raise_the_hourly_price() -> None:
     none, some = (TrialPlanner(grid(True).assign(worker_gpu=n)).goal.hourly_price for n in (0, 2))
     assert none == pytest.approx(grid(True).sum(axis=1))
     assert some != pytest.approx(none)

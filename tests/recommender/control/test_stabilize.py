@@ -26,8 +26,8 @@ def replica(name: str, **fields: Any) -> ReplicaWindow:
     return ReplicaWindow(**(defaults | work | fields))
 
 
-def window(*replicas: ReplicaWindow, trained: int = 10_000, left: int = 1_000_000, rate: int = 1000) -> Window:
-    return Window(5.0, 5.0, 5 * rate, trained, left, replicas)
+def window(*replicas: ReplicaWindow, trained: int = 10_000, samples_left: int = 1_000_000, rate: int = 1000) -> Window:
+    return Window(5.0, 5.0, 5 * rate, trained, samples_left, replicas)
 
 
 CUT = {"steps": 4, "compute_s": 3.0, "throttled_s": 3.0}
@@ -62,7 +62,7 @@ def test_throttled_worker_is_migrated() -> None:
 
 
 def test_migration_that_does_not_pay_is_not_made() -> None:
-    slow = window(*(replica(f"worker-{i}") for i in range(3)), replica("worker-3", **CUT), left=20_000)
+    slow = window(*(replica(f"worker-{i}") for i in range(3)), replica("worker-3", **CUT), samples_left=20_000)
     assert stabilized(*[slow] * 4)[1].migrate  # type: ignore[union-attr]
     _, action = stabilized(*[slow] * 4, cost=PODS)
     assert action is not None
@@ -82,17 +82,17 @@ def test_straggler_without_remedy_is_reported() -> None:
 
 
 def grown(limit: int, bounds: Bounds = BOUNDS, cost: ChangeCost = LIVE) -> tuple[Action | None, float]:
-    """After twelve looks at tables that grow without end; and the bytes of a PS by then."""
+    """Return the action after twelve windows with growing tables, and the last memory peak of a PS."""
     job = JOB.model_copy(update={"bounds": bounds})
     stabilizer, allocation = Stabilizer(job), Allocation.of(2, 2, 0.5, 0.3, 512, 0, limit)
     for samples in np.linspace(20_000, 240_000, 12):
         rows = 2.0 * samples
         peak = float(peak_of(job, np.array([rows]), 2, 150.0 * MIB, 0.0).draws[0])
         server = {"rows": int(rows / 2), "memory_peak_bytes": int(peak)}
-        told = window(replica("ps-0", **server), replica("ps-1", **server), trained=int(samples), rate=4000)
-        stabilizer.add(told, allocation)
+        latest = window(replica("ps-0", **server), replica("ps-1", **server), trained=int(samples), rate=4000)
+        stabilizer.add(latest, allocation)
     stabilizer.memory.refit()
-    return stabilizer.act(told, allocation, cost, 5.0), peak
+    return stabilizer.act(latest, allocation, cost, 5.0), peak
 
 
 def test_ps_that_would_exceed_its_limit_is_enlarged_in_time() -> None:
@@ -105,19 +105,19 @@ def test_ps_that_would_exceed_its_limit_is_enlarged_in_time() -> None:
     assert action.target.worker == Allocation.of(2, 2, 0.5, 0.3, 512).worker
     assert grown(GIB)[0] is None  # far enough
     assert grown(int(1.3 * peak))[0] is None
-    assert grown(int(1.3 * peak), cost=PODS)[0] is not None  # a change that takes so long must begin sooner
+    assert grown(int(1.3 * peak), cost=PODS)[0] is not None  # a long change must start earlier
 
 
 def test_ps_at_its_largest_are_multiplied() -> None:
     _, peak = grown(0)
-    most = int(1.05 * peak)
-    small = Bounds(ps=RoleBounds(replicas=(1, 40), memory_bytes=(64 * MIB, most)))
+    limit_bytes = int(1.05 * peak)
+    small = Bounds(ps=RoleBounds(replicas=(1, 40), memory_bytes=(64 * MIB, limit_bytes)))
     action, _ = grown(int(1.02 * peak), small)
     assert action is not None
     assert action.target is not None
     assert action.target.replicas("ps") > 2
-    assert action.target.ps[0].memory_bytes <= most
-    none = Bounds(ps=RoleBounds(replicas=(1, 2), memory_bytes=(64 * MIB, most)))
+    assert action.target.ps[0].memory_bytes <= limit_bytes
+    none = Bounds(ps=RoleBounds(replicas=(1, 2), memory_bytes=(64 * MIB, limit_bytes)))
     action, _ = grown(int(1.02 * peak), none)
     assert action is not None
     assert not action.changes
@@ -149,7 +149,7 @@ def test_without_migration_a_worker_is_added() -> None:
 
 
 def test_cause_is_diagnosed_over_all_slow_windows() -> None:
-    """A short last window alone tells of no throttling."""
+    """The last window is short and shows no throttling."""
     slow = window(*(replica(f"worker-{i}") for i in range(3)), replica("worker-3", **CUT))
     last = window(*(replica(f"worker-{i}") for i in range(3)), replica("worker-3", **(CUT | {"throttled_s": 0.0})))
     _, action = stabilized(*[slow] * 4, last)
@@ -173,10 +173,10 @@ def test_ps_that_stays_hot_is_rebalanced_a_few_times_at_most() -> None:
     stabilizer, _ = stabilized(*[with_ps(**HOT)] * 4)
     allocation = Allocation.of(4, 3, 0.5, 0.3, 512)
 
-    def acts(told: Window) -> Action | None:
+    def acts(current: Window) -> Action | None:
         for _ in range(4):
-            stabilizer.add(told, allocation)
-        return stabilizer.act(told, allocation, LIVE, 5.0)
+            stabilizer.add(current, allocation)
+        return stabilizer.act(current, allocation, LIVE, 5.0)
 
     for changes in (True, True, True, False):
         still = acts(with_ps(**HOT))
@@ -188,35 +188,35 @@ def test_ps_that_stays_hot_is_rebalanced_a_few_times_at_most() -> None:
     assert "Rebalancing the look-ups was tried 3 times and does not help, so nothing is changed." in still.reason
     idle = with_ps(lookups=0)
     assert acts(idle) is None
-    assert not acts(with_ps(**HOT)).changes  # type: ignore[union-attr]  # a short while without is no help
+    assert not acts(with_ps(**HOT)).changes  # type: ignore[union-attr]  # a short pause does not reset the count
     for _ in range(8):
         assert acts(with_ps()) is None
     for _ in range(8):
-        later = acts(with_ps(**HOT))  # its keys have become skewed anew
+        later = acts(with_ps(**HOT))  # its keys have become skewed again
     assert later is not None
     assert later.rebalance
 
 
 @pytest.mark.parametrize(
-    ("slow", "able", "told"),
+    ("slow", "able", "message"),
     [
         (with_ps(**HOT), Capabilities(migrate=True), "The executor cannot rebalance"),
         (with_ps(busy_s=5.0, throttled_s=3.0), Capabilities(), "The executor cannot migrate"),
     ],
 )
-def test_unsupported_remedy_is_not_proposed(slow: Window, able: Capabilities, told: str) -> None:
+def test_unsupported_remedy_is_not_proposed(slow: Window, able: Capabilities, message: str) -> None:
     stabilizer, allocation = Stabilizer(JOB, able), Allocation.of(4, 3, 0.5, 0.3, 512)
     for _ in range(4):
         stabilizer.add(slow, allocation)
     action = stabilizer.act(slow, allocation, LIVE, 5.0)
     assert action is not None
     assert not action.changes
-    assert told in action.reason
+    assert message in action.reason
 
 
 def test_live_change_costs_a_part_of_its_time() -> None:
-    """900 s are left, of which a worker that is not slow any more would save a part."""
-    slow = window(*(replica(f"worker-{i}") for i in range(3)), replica("worker-3", **CUT), left=900_000)
+    """900 s are left; a worker that is no longer slow would save a part of them."""
+    slow = window(*(replica(f"worker-{i}") for i in range(3)), replica("worker-3", **CUT), samples_left=900_000)
     pods = ChangeCost(seconds=300.0, lower=150.0, upper=400.0)
     live, restarts = (Capabilities(live=live, migrate=True) for live in (True, False))
     for capabilities, changes in ((live, True), (restarts, False)):
@@ -226,9 +226,9 @@ def test_live_change_costs_a_part_of_its_time() -> None:
 
 
 def test_remedy_without_success_is_given_up() -> None:
-    """The newcomer comes to the same busy host, or is one more that the slow one holds up."""
+    """The new worker gets the same busy host, or waits for the slow worker as well."""
     slow = window(*(replica(f"worker-{i}") for i in range(3)), replica("worker-3", **CUT))
-    for able, most in ((Capabilities(live=True, migrate=True), 4), (Capabilities(live=True), 3)):
+    for able, max_changes in ((Capabilities(live=True, migrate=True), 4), (Capabilities(live=True), 3)):
         stabilizer, allocation, changes = Stabilizer(JOB, able), Allocation.of(4, 2, 0.5, 0.3, 512), 0
         for _ in range(80):
             stabilizer.add(slow, allocation)
@@ -237,14 +237,14 @@ def test_remedy_without_success_is_given_up() -> None:
                 changes += 1
                 stabilizer.remedy_applied()
                 stabilizer.forget()
-        assert changes == most
+        assert changes == max_changes
 
 
 def test_nearly_finished_job_is_not_changed() -> None:
     """However little the last window tells: nothing is left, or hardly anything was trained in it."""
     replicas = [*(replica(f"worker-{i}") for i in range(3)), replica("worker-3", **CUT)]
-    for last in (window(*replicas, left=0), window(*replicas, left=1000, rate=1)):
-        _, action = stabilized(*[window(*replicas, left=2000)] * 4, last)
+    for last in (window(*replicas, samples_left=0), window(*replicas, samples_left=1000, rate=1)):
+        _, action = stabilized(*[window(*replicas, samples_left=2000)] * 4, last)
         assert action is not None
         assert not action.changes
 

@@ -26,8 +26,8 @@ def prior(made_bank: Bank) -> LearnedPrior:
 
 @pytest.fixture(scope="module")
 def job(made_bank: Bank) -> Job:
-    told = next(b.job for b in made_bank.jobs.values() if b.job.name == "criteo-dlrm-a")
-    return told.model_copy(update={"bounds": BOUNDS})
+    bank_job = next(b.job for b in made_bank.jobs.values() if b.job.name == "criteo-dlrm-a")
+    return bank_job.model_copy(update={"bounds": BOUNDS})
 
 
 @pytest.fixture(scope="module")
@@ -65,8 +65,8 @@ def test_jobs_like_it_that_went_half_as_fast_move_it_towards_half(ask, job: Job,
     assert {each.name for each in answer.evidence.similar} == {"like-0.5", "like-2", "like-1.5"}
     assert sum(each.weight for each in answer.evidence.similar) == pytest.approx(1.0)
     assert all(each.weight > 0 and each.runs == 1 for each in answer.evidence.similar)
-    (told,) = (text for text in answer.reasons if text.startswith("Warm start from 3 runs of 3 similar jobs"))
-    assert "like-1.5 (" in told
+    (reason,) = (text for text in answer.reasons if text.startswith("Warm start from 3 runs of 3 similar jobs"))
+    assert "like-1.5 (" in reason
     assert not any("Cold start" in text for text in answer.reasons)
 
 
@@ -111,7 +111,7 @@ def trials_of(job: Job, prior: LearnedPrior, factor: float) -> list[Trial]:
     ]
 
 
-def test_its_own_trials_count_for_more_than_runs_of_others(ask, job: Job, prior: LearnedPrior) -> None:
+def test_trials_of_the_job_outweigh_runs_of_similar_jobs(ask, job: Job, prior: LearnedPrior) -> None:
     mine = trials_of(job, prior, 1.0)
     alone = ask(trials=mine)
     both = ask(run(scaled_job(job, 2), prior, factor=0.9), trials=mine)
@@ -120,7 +120,7 @@ def test_its_own_trials_count_for_more_than_runs_of_others(ask, job: Job, prior:
     assert not any("Cold start" in text for text in alone.reasons)
 
 
-def test_runs_that_its_own_trials_contradict_are_left_out_and_named(ask, job: Job, prior: LearnedPrior) -> None:
+def test_runs_that_contradict_trials_of_the_job_are_ignored_and_named(ask, job: Job, prior: LearnedPrior) -> None:
     mine = trials_of(job, prior, 1.0)
     history = [run(scaled_job(job, times), prior, factor=0.2) for times in (0.8, 1.25, 2)]
     answer, alone = ask(*history, trials=mine), ask(trials=mine)
@@ -141,7 +141,7 @@ def test_peaks_of_jobs_like_it_raise_memory(ask, job: Job, prior: LearnedPrior) 
     assert any("peaks of 1 run of 1 similar job" in text for text in answer.evidence.assumptions)
 
 
-def test_a_peak_that_memory_cut_off_raises_and_never_lowers(ask, job: Job, prior: LearnedPrior) -> None:
+def test_peak_of_an_oom_run_only_raises_the_request(ask, job: Job, prior: LearnedPrior) -> None:
     others = [scaled_job(job, times) for times in (0.8, 0.9, 1.1, 1.25)]
     measured = [run(each, prior, peaks=(200 * MIB, 100 * MIB)) for each in others]
     cut_off = [run(each, prior, peaks=(200 * MIB, 100 * MIB), oom="worker-0") for each in others]
@@ -152,13 +152,13 @@ def test_a_peak_that_memory_cut_off_raises_and_never_lowers(ask, job: Job, prior
     assert memory(ask(*measured))[0] < memory(ask(*measured, higher))[0] < memory(ask(*measured, ended))[0]
 
 
-def test_one_peak_that_cannot_be_does_not_count(ask, job: Job, prior: LearnedPrior) -> None:
-    sound = [run(scaled_job(job, times), prior, peaks=(500 * MIB, 300 * MIB)) for times in (0.8, 0.9, 1.1, 1.25)]
+def test_impossible_peak_is_ignored(ask, job: Job, prior: LearnedPrior) -> None:
+    plausible = [run(scaled_job(job, times), prior, peaks=(500 * MIB, 300 * MIB)) for times in (0.8, 0.9, 1.1, 1.25)]
     broken = run(scaled_job(job, 2), prior, peaks=(900 * GIB, 900 * GIB))
-    assert memory(ask(*sound, broken)) == memory(ask(*sound))
+    assert memory(ask(*plausible, broken)) == memory(ask(*plausible))
 
 
-def test_bounds_hold_whatever_jobs_like_it_took(ask, job: Job, prior: LearnedPrior) -> None:
+def test_bounds_limit_the_memory_of_similar_jobs(ask, job: Job, prior: LearnedPrior) -> None:
     answer = ask(run(scaled_job(job, 2), prior, peaks=(900 * GIB, 900 * GIB)))
     assert memory(answer) == memory(ask())
     assert any("The memory of similar jobs is ignored" in text for text in answer.reasons)

@@ -83,14 +83,14 @@ def test_raising_the_bounds_as_the_memory_remedy_says_lifts_the_cap() -> None:
 def test_a_quota_caps_cores_and_memory_of_the_whole_job() -> None:
     hosts = (HostKind(kind="h", count=100, cpu=64, memory=256 * GIB),)
     # Cores: 1.5, 2.5, 6, 2.5, 28. GiB: 3, 4, 6, 6, 10.
-    for quota, left in [
+    for quota, allowed_rows in [
         (Quota(cpu=2.5), [True, True, False, True, False]),
         (Quota(memory=4 * GIB), [True, True, False, False, False]),
         (Quota(cpu=6, memory=6 * GIB), [True, True, True, True, False]),
         (Quota(), [True] * 5),
     ]:
         c = candidates(cluster=Cluster(hosts=hosts, quota=quota))
-        assert allowed(within_quota, c) == left
+        assert allowed(within_quota, c) == allowed_rows
     assert allowed(within_quota, candidates()) == [True] * 5
 
 
@@ -141,9 +141,7 @@ def host(cpu: float, memory: float, count: int = 1) -> HostKind:
         ),
     ],
 )
-def test_a_capacity_that_is_short_is_named_alone_with_what_lifts_it(
-    cap: Any, cluster: Cluster, reason: str, remedy: str
-) -> None:
+def test_insufficient_capacity_is_named_with_its_remedy(cap: Any, cluster: Cluster, reason: str, remedy: str) -> None:
     c = candidates(cluster=cluster)
     result = cap(c, everything(c))
     assert clause(result.reason) == reason
@@ -151,29 +149,29 @@ def test_a_capacity_that_is_short_is_named_alone_with_what_lifts_it(
 
 
 def test_replicas_must_fit_the_hosts() -> None:
-    def left(*hosts: HostKind) -> list[bool]:
+    def fits(*hosts: HostKind) -> list[bool]:
         return allowed(within_hosts, candidates(cluster=Cluster(hosts=hosts)))
 
-    assert left(HostKind(kind="h", count=99, cpu=4, memory=8 * GIB)) == [True] * 5
-    assert left(HostKind(kind="h", count=99, cpu=3.9, memory=8 * GIB)) == [True, True, True, True, False]
-    assert left(HostKind(kind="h", count=99, cpu=4, memory=1.9 * GIB)) == [False] * 5
-    assert left(HostKind(kind="h", count=1, cpu=2.5, memory=4 * GIB)) == [True, True, False, False, False]
-    assert left(HostKind(kind="w", count=2, cpu=1, memory=GIB), HostKind(kind="p", cpu=0.5, memory=2 * GIB)) == [
+    assert fits(HostKind(kind="h", count=99, cpu=4, memory=8 * GIB)) == [True] * 5
+    assert fits(HostKind(kind="h", count=99, cpu=3.9, memory=8 * GIB)) == [True, True, True, True, False]
+    assert fits(HostKind(kind="h", count=99, cpu=4, memory=1.9 * GIB)) == [False] * 5
+    assert fits(HostKind(kind="h", count=1, cpu=2.5, memory=4 * GIB)) == [True, True, False, False, False]
+    assert fits(HostKind(kind="w", count=2, cpu=1, memory=GIB), HostKind(kind="p", cpu=0.5, memory=2 * GIB)) == [
         True, True, False, False, False,
     ]  # fmt: skip
     assert allowed(within_hosts, candidates()) == [True] * 5
 
 
 def packable(hosts: list[list[float]], replicas: list[tuple[float, float]]) -> bool:
-    """Whether some placement exists: tries every host for every replica."""
+    """Return True if a placement exists, by trying every host for every replica."""
     if not replicas:
         return True
     (cpu, memory), rest = replicas[0], replicas[1:]
-    seen = set()
+    tried = set()
     for host in hosts:
-        if tuple(host) in seen or host[0] < cpu - 1e-9 or host[1] < memory:
+        if tuple(host) in tried or host[0] < cpu - 1e-9 or host[1] < memory:
             continue
-        seen.add(tuple(host))
+        tried.add(tuple(host))
         host[0], host[1] = host[0] - cpu, host[1] - memory
         if packable(hosts, rest):
             return True
@@ -188,7 +186,7 @@ def packable(hosts: list[list[float]], replicas: list[tuple[float, float]]) -> b
     ps=st.tuples(st.integers(1, 3), st.integers(1, 4), st.integers(1, 4)),
 )
 @settings(max_examples=300, deadline=None)
-def test_what_the_host_cap_allows_can_be_placed(
+def test_allocations_that_the_host_cap_allows_can_be_placed(
     host: tuple[int, int], count: int, worker: tuple[int, int, int], ps: tuple[int, int, int]
 ) -> None:
     cluster = Cluster(hosts=(HostKind(kind="h", count=count, cpu=host[0], memory=host[1] * GIB),))
@@ -200,8 +198,8 @@ def test_what_the_host_cap_allows_can_be_placed(
     )
     replicas = [(worker[1], worker[2])] * worker[0] + [(ps[1], ps[2])] * ps[0]
     can_be_placed = packable([[float(host[0]), float(host[1])] for _ in range(count)], replicas)
-    left = bool(within_hosts(c, everything(c)).allowed[0])
-    assert left == can_be_placed if count == 1 else left <= can_be_placed
+    allowed_row = bool(within_hosts(c, everything(c)).allowed[0])
+    assert allowed_row == can_be_placed if count == 1 else allowed_row <= can_be_placed
 
 
 def test_the_deadline_counts_only_for_its_objective() -> None:
@@ -212,23 +210,23 @@ def test_the_deadline_counts_only_for_its_objective() -> None:
     assert allowed(within_deadline, candidates(job=other, latest_time_s=late)) == [True] * 5
 
 
-def test_the_deadline_remedy_names_a_time_that_what_is_left_can_keep() -> None:
+def test_deadline_remedy_names_a_time_that_allowed_rows_can_meet() -> None:
     c = candidates(job=Job(objective="deadline", deadline=20), latest_time_s=np.array([10, 1234.5, 900, 777, 5e4]))
-    left = np.array([False, True, True, False, True])
-    remedy = within_deadline(c, left).remedy
+    allowed_before = np.array([False, True, True, False, True])
+    remedy = within_deadline(c, allowed_before).remedy
     assert 900 <= parse_seconds(remedy.split("deadline to ")[1].split()[0]) < 960
 
 
-def test_the_quota_remedy_names_what_the_least_allocation_left_needs() -> None:
+def test_quota_remedy_names_the_need_of_the_smallest_allowed_allocation() -> None:
     hosts = (HostKind(kind="h", count=100, cpu=64, memory=256 * GIB),)
     c = candidates(cluster=Cluster(hosts=hosts, quota=Quota(cpu=1, memory=GIB)))
     assert "raise the quota to 1.5 cores and 3Gi" in within_quota(c, everything(c)).remedy
-    left = np.array([False, False, True, False, True])
-    assert "raise the quota to 6 cores and 6Gi" in within_quota(c, left).remedy
+    allowed_before = np.array([False, False, True, False, True])
+    assert "raise the quota to 6 cores and 6Gi" in within_quota(c, allowed_before).remedy
 
 
 @pytest.mark.parametrize(
-    ("measured", "left"),
+    ("measured", "expected"),
     [
         ({}, [True] * 5),
         ({"workers": (1, 2)}, [True, True, True, True, False]),
@@ -248,24 +246,24 @@ def test_the_quota_remedy_names_what_the_least_allocation_left_needs() -> None:
     ],
 )
 def test_twice_the_measured_range_is_the_limit_and_unvaried_cores_are_not_lowered(
-    measured: dict[str, tuple[float, float]], left: list[bool]
+    measured: dict[str, tuple[float, float]], expected: list[bool]
 ) -> None:
-    assert allowed(within_supported_range, candidates(supported_ranges=measured)) == left
+    assert allowed(within_supported_range, candidates(supported_ranges=measured)) == expected
     assert allowed(within_supported_range, candidates(supported_ranges=measured, extrapolate=True)) == [True] * 5
 
 
-def test_the_trial_that_would_settle_it_is_the_nearest_that_is_left() -> None:
+def test_suggested_trial_is_the_nearest_allowed_allocation() -> None:
     c = candidates(supported_ranges={"workers": (0.1, 0.4)})
     assert "Measure 1 worker × 1 core" in within_supported_range(c, everything(c)).remedy
-    left = np.array([False, False, False, True, True])
-    result = within_supported_range(c, left)
+    allowed_before = np.array([False, False, False, True, True])
+    result = within_supported_range(c, allowed_before)
     assert "Measure 4 workers × 0.5 cores" in result.remedy
     assert "workers 0.1 to 0.4" in clause(result.reason)
 
 
-def test_caps_are_applied_in_order_and_each_counts_what_it_took_from_those_before() -> None:
-    def cap(*left: bool) -> Any:
-        return lambda c, before: CapResult(np.array(left), Reason.of("no_limit"), "how")
+def test_caps_are_applied_in_order_and_count_what_they_rule_out() -> None:
+    def cap(*mask: bool) -> Any:
+        return lambda c, before: CapResult(np.array(mask), Reason.of("no_limit"), "how")
 
     c = candidates()
     caps = [
@@ -274,11 +272,11 @@ def test_caps_are_applied_in_order_and_each_counts_what_it_took_from_those_befor
         ("c", cap(False, True, True, False, False)),
         ("d", cap(True, True, True, True, True)),
     ]
-    left, rulings = apply_caps(c, caps[:2])
-    assert left.tolist() == [True, False, False, True, True]
+    mask, rulings = apply_caps(c, caps[:2])
+    assert mask.tolist() == [True, False, False, True, True]
     assert [(r.cap, r.ruled_out) for r in rulings] == [("a", 1), ("b", 1)]
-    left, rulings = apply_caps(c, caps)
-    assert not left.any()
+    mask, rulings = apply_caps(c, caps)
+    assert not mask.any()
     assert [(r.cap, r.ruled_out) for r in rulings] == [("a", 1), ("b", 1), ("c", 3)]
     assert apply_caps(c)[0].all()
     assert [name for name, _ in CAPS] == ["memory bounds", "hosts", "quota", "measured range", "deadline"]

@@ -49,9 +49,9 @@ def rows(**columns: Any) -> list[Trial]:
 
 
 def said(answer: Recommendation, part: str) -> str:
-    found = [text for text in (*answer.reasons, *answer.evidence.assumptions) if part in text]
-    assert len(found) == 1, (answer.reasons, answer.evidence.assumptions)
-    return found[0]
+    sentences = [text for text in (*answer.reasons, *answer.evidence.assumptions) if part in text]
+    assert len(sentences) == 1, (answer.reasons, answer.evidence.assumptions)
+    return sentences[0]
 
 
 def test_memory_that_nothing_tells_is_unknown_and_not_asked_for() -> None:
@@ -76,7 +76,7 @@ def test_memory_that_nothing_tells_takes_what_the_bounds_of_the_job_allow() -> N
     assert "4.0 GiB per worker (its need is unknown: the maximum of the bounds)" in said(answer, "Memory requested")
 
 
-def test_the_margin_that_is_told_is_the_one_that_is_asked_for() -> None:
+def test_stated_memory_margin_is_the_requested_one() -> None:
     answer = recommend(
         SizingRequest(own_code(), rows(worker_memory_bytes=700 * MIB, ps_memory_bytes=300 * MIB, duration_s=5.0))
     )
@@ -94,13 +94,13 @@ def test_the_margin_that_is_told_is_the_one_that_is_asked_for() -> None:
         growing, "still grew"
     )
     known = own_code(training=Training(samples=10**7))
-    told = recommend(
+    answer = recommend(
         SizingRequest(known, rows(worker_memory_bytes=700 * MIB, watched_s=9.0, worker_memory_growth=float(MIB)))
     )
-    assert told.predicted is not None
-    needed = 700 * MIB + MIB * 10**7 / told.predicted.throughput.value
-    assert f"it would need {format_bytes(needed)} after the" in said(told, "still grew")
-    assert "raise the minimum of bounds.worker.memory" in said(told, "still grew")
+    assert answer.predicted is not None
+    needed = 700 * MIB + MIB * 10**7 / answer.predicted.throughput.value
+    assert f"it would need {format_bytes(needed)} after the" in said(answer, "still grew")
+    assert "raise the minimum of bounds.worker.memory" in said(answer, "still grew")
     assert "trials of at most 9.0 s" in said(growing, "a longer run may need more")
 
 
@@ -151,7 +151,7 @@ def test_gpus_of_trials_are_in_plan_price_and_answer(count: int) -> None:
     assert f"Every worker gets {count} GPU" in said(answer, "GPU")
 
 
-def test_trials_that_vary_the_gpus_choose_among_what_they_had() -> None:
+def test_trials_with_and_without_gpus_give_a_choice_of_both() -> None:
     with_gpus = [t.model_copy(update={"throughput": (t.throughput or 0) * 4}) for t in rows(worker_gpu=1)]
     answer = recommend(SizingRequest(own_code(prices=Prices(gpu_hour=1.0)), [*rows(worker_gpu=0), *with_gpus]))
     assert answer.target is not None
@@ -169,34 +169,34 @@ def test_gpus_must_fit_the_hosts_and_the_quota() -> None:
         cluster = Cluster(hosts=(host,), quota=Quota(gpu=quota))
         return recommend(SizingRequest(own_code(objective="time"), rows(worker_gpu=2), cluster=cluster))
 
-    most = limited(8).target
-    few = limited(8, quota=4).target
-    assert most is not None
-    assert few is not None
-    assert most.gpus() <= 16
-    assert few.gpus() == 4
+    largest = limited(8).target
+    limited_by_quota = limited(8, quota=4).target
+    assert largest is not None
+    assert limited_by_quota is not None
+    assert largest.gpus() <= 16
+    assert limited_by_quota.gpus() == 4
     too_small = limited(1)
     assert too_small.status == "infeasible"
     assert "no host of cluster has more than 1 GPU, and one replica asks for 2 GPUs" in too_small.reasons[0]
     assert "GPU" in limited(8, quota=1).reasons[0]
 
 
-def test_gpus_that_no_trial_tells_are_said_to_be_unknown() -> None:
+def test_missing_gpus_in_trials_are_stated() -> None:
     answer = recommend(SizingRequest(own_code(training={"device": "cuda"}), rows()))
     assert "No trial records the GPUs" in said(answer, "GPU")
 
 
 @pytest.mark.parametrize("objective", ["balanced", "cost", "time"])
-def test_time_and_cost_of_samples_that_nobody_counted_are_unknown(objective: str) -> None:
+def test_time_and_cost_are_unknown_without_number_of_samples(objective: str) -> None:
     unknown = recommend(SizingRequest(own_code(objective=objective), rows()))
     known = recommend(SizingRequest(own_code(objective=objective, training={"samples": 10**7}), rows()))
-    for answer, there in ((unknown, False), (known, True)):
+    for answer, expected in ((unknown, False), (known, True)):
         assert answer.predicted is not None
         values = [answer.predicted.completion_time_s, answer.predicted.cost]
         values += [value for row in answer.alternatives for value in (row.completion_time_s, row.cost)]
-        assert all((value is not None) is there for value in values)
-        assert any("training.samples" in text for text in answer.evidence.assumptions) is not there
-        assert ("time per 1M samples" in " ".join(str(answer).split())) is not there
+        assert all((value is not None) is expected for value in values)
+        assert any("training.samples" in text for text in answer.evidence.assumptions) is not expected
+        assert ("time per 1M samples" in " ".join(str(answer).split())) is not expected
         assert "45,840,617" not in str(answer)
     assert unknown.target == known.target
     assert unknown.predicted is not None
@@ -207,16 +207,16 @@ def test_time_and_cost_of_samples_that_nobody_counted_are_unknown(objective: str
     assert known.predicted.cost.value == pytest.approx(hours * (unknown.predicted.price_per_hour or 0))
 
 
-def test_samples_that_a_built_in_model_does_not_give_are_said_to_be_assumed() -> None:
+def test_assumed_number_of_samples_is_stated() -> None:
     described = small_job()
     silent = described.model_copy(update={"training": described.training.model_copy(update={"samples": None})})
-    for job, there in ((described, False), (silent, True)):
+    for job, expected in ((described, False), (silent, True)):
         assumed = [
             text
             for text in recommend(SizingRequest(job, trials())).evidence.assumptions
             if "45,840,617, are assumed" in text
         ]
-        assert bool(assumed) is there
+        assert bool(assumed) is expected
 
 
 def test_a_deadline_needs_the_samples_of_a_command() -> None:
@@ -224,7 +224,7 @@ def test_a_deadline_needs_the_samples_of_a_command() -> None:
         sw.load_job({"command": {"run": "x"}, "objective": "deadline", "deadline": "4h"})
 
 
-def test_a_target_beyond_what_was_measured_is_always_said_to_be() -> None:
+def test_extrapolated_target_is_always_stated() -> None:
     far = Bounds(worker=RoleBounds(replicas=(12, 16), cpu=(0.5, 1)), ps=RoleBounds(replicas=(1, 3), cpu=(0.25, 0.5)))
     answer = recommend(SizingRequest(small_job(bounds=far), trials(), extrapolate=True))
     assert answer.evidence.extrapolated
@@ -245,7 +245,7 @@ def test_trials_that_contradict_each_other_are_named() -> None:
     assert f"{first.throughput:,.0f}" in answer.reasons[0]
 
 
-def test_the_number_of_allocations_that_will_do_is_said_once_and_keeps_what_was_measured() -> None:
+def test_number_of_missing_allocations_is_stated_once() -> None:
     few = recommend(SizingRequest(own_code(), rows()[:2]))
     assert few.status == "not_enough_data"
     assert any(

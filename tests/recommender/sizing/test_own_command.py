@@ -1,4 +1,4 @@
-"""Recommendations for the user's own code, from trials of known form."""
+"""Recommendations for user code, from trials with a known curve."""
 
 from __future__ import annotations
 
@@ -12,48 +12,48 @@ from sizewright.spec.units import MIB
 
 CPU_S = 1e-4
 BOUNDS = {"worker": {"replicas": [1, 6], "cpu": [0.2, 1.0], "memory": ["0", "4Gi"]}}
-PLACES = [(1, 0.2), (1, 0.5), (2, 0.4), (3, 0.3), (3, 0.6), (4, 0.3), (5, 0.5), (6, 0.4)]
+ALLOCATIONS = [(1, 0.2), (1, 0.5), (2, 0.4), (3, 0.3), (3, 0.6), (4, 0.3), (5, 0.5), (6, 0.4)]
 
 
 def job(**command: Any) -> Job:
-    told = {"run": "python train.py --batch {batch_size}", **command}
+    command_keys = {"run": "python train.py --batch {batch_size}", **command}
     training = {"batch_size": 512, "samples": 10_000_000}
-    return Job.model_validate({"name": "own", "command": told, "training": training, "bounds": BOUNDS})
+    return Job.model_validate({"name": "own", "command": command_keys, "training": training, "bounds": BOUNDS})
 
 
 def trials(ceiling: float, **change: Any) -> list[Trial]:
-    """A step is all computing; a reader that all share gives no more than `ceiling`."""
-    found = []
-    for workers, cores in PLACES:
+    """Return trials whose steps only compute; a shared input pipeline limits them to `ceiling` samples/s."""
+    rows = []
+    for workers, cores in ALLOCATIONS:
         rate = min(workers * cores / CPU_S, ceiling)
         row = {
             "workers": workers, "ps": 0, "throughput": rate, "throughput_se": 0.005 * rate, "worker_cpu": cores,
             "batch_size": 512, "worker_cpu_used": rate * CPU_S / workers, "worker_memory_bytes": 300 * MIB,
             "limited_by": "cgroup",
         }  # fmt: skip
-        found.append(Trial.model_validate(row | change))
-    return found
+        rows.append(Trial.model_validate(row | change))
+    return rows
 
 
-def test_a_reader_that_is_the_bottleneck_is_named_and_gets_no_more_workers() -> None:
+def test_input_bottleneck_is_named_and_gets_no_more_workers() -> None:
     answer = recommend(SizingRequest(job(), trials(4000.0)))
     assert answer.status == "ok", answer.reasons
     assert answer.target is not None
     assert answer.predicted is not None
-    (told,) = [reason for reason in answer.reasons if "input pipeline" in reason]
-    assert "stays at about 4,000 samples/s" in told
-    assert "More workers are not recommended" in told
+    (reason,) = [reason for reason in answer.reasons if "input pipeline" in reason]
+    assert "stays at about 4,000 samples/s" in reason
+    assert "More workers are not recommended" in reason
     assert answer.target.cores("worker") <= 0.45  # 4,000 samples/s take 0.4 cores
     assert answer.predicted.throughput.value <= 4100
 
 
-def test_phases_say_whether_reading_was_seen() -> None:
+def test_measured_phases_confirm_the_input_bottleneck() -> None:
     reading = trials(4000.0, phase_data_s=0.3, phase_compute_s=0.1)
-    (told,) = [reason for reason in recommend(SizingRequest(job(), reading)).reasons if "input pipeline" in reason]
-    assert "8 of 8 trials spent more time on data than on computing" in told
+    (reason,) = [reason for reason in recommend(SizingRequest(job(), reading)).reasons if "input pipeline" in reason]
+    assert "8 of 8 trials spent more time on data than on computing" in reason
 
 
-def test_without_a_bottleneck_nobody_is_suspected() -> None:
+def test_job_without_bottleneck_names_none() -> None:
     answer = recommend(SizingRequest(job(), trials(float("inf"))))
     assert answer.status == "ok", answer.reasons
     assert not any("input pipeline" in reason for reason in answer.reasons)
@@ -62,7 +62,7 @@ def test_without_a_bottleneck_nobody_is_suspected() -> None:
 
 
 def test_chief_and_evaluator_are_in_the_plan_and_in_its_price() -> None:
-    servers = [{"ps": 1 + i % 3, "ps_cpu": 0.3 + 0.1 * (i % 2)} for i in range(len(PLACES))]
+    servers = [{"ps": 1 + i % 3, "ps_cpu": 0.3 + 0.1 * (i % 2)} for i in range(len(ALLOCATIONS))]
     rows = [t.model_copy(update=server) for t, server in zip(trials(4000.0), servers, strict=True)]
     plain = recommend(SizingRequest(job(rendezvous="hosts"), rows))
     sided = recommend(
@@ -74,11 +74,11 @@ def test_chief_and_evaluator_are_in_the_plan_and_in_its_price() -> None:
     assert plain.predicted is not None
     assert sided.predicted is not None
     hours = [10_000_000 / answer.predicted.throughput.value / 3600 for answer in (plain, sided)]
-    least = plain.predicted.cost.value / hours[0] + 3 + 8 * 0.13  # the sides' cores and GiB
-    assert sided.predicted.cost.value / hours[1] >= least - 1e-6
+    min_hourly_cost = plain.predicted.cost.value / hours[0] + 3 + 8 * 0.13  # the sides' cores and GiB
+    assert sided.predicted.cost.value / hours[1] >= min_hourly_cost - 1e-6
 
 
-def test_a_plateau_that_was_measured_is_not_predicted_away() -> None:
+def test_measured_plateau_limits_the_target() -> None:
     """Images/s of BytePS' synthetic benchmark on 1 to 16 GPUs: the last doubling brings 11 %."""
     job = Job(
         command=Command(run=("python", "train.py")),

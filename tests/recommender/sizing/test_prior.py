@@ -36,8 +36,8 @@ def prior(made_bank: Bank) -> LearnedPrior:
 
 @pytest.fixture
 def job(made_bank: Bank) -> Job:
-    told = next(b.job for b in made_bank.jobs.values() if b.job.name == "criteo-dlrm-a")
-    return told.model_copy(update={"bounds": BOUNDS})
+    bank_job = next(b.job for b in made_bank.jobs.values() if b.job.name == "criteo-dlrm-a")
+    return bank_job.model_copy(update={"bounds": BOUNDS})
 
 
 def test_a_job_without_trials_gets_a_target(job: Job, prior: LearnedPrior) -> None:
@@ -54,7 +54,7 @@ def test_a_job_without_trials_gets_a_target(job: Job, prior: LearnedPrior) -> No
     assert answer.target.ps[0].memory_bytes > 0
 
 
-def test_memory_peaks_of_its_runs_count_and_those_that_memory_ended_for_more(job: Job, prior: LearnedPrior) -> None:
+def test_memory_peaks_of_runs_raise_the_request_and_oom_more(job: Job, prior: LearnedPrior) -> None:
     def asks(*runs: FinishedJob) -> tuple[int, int]:
         target = recommend(SizingRequest(job, prior=prior, runs=runs)).target
         assert target is not None
@@ -69,14 +69,14 @@ def test_memory_peaks_of_its_runs_count_and_those_that_memory_ended_for_more(job
         worker=JobUsage(memory_peak_bytes=2 * gib), ps=JobUsage(memory_peak_bytes=gib),
     )  # fmt: skip
     ended = outcome.model_copy(update={"failures": (Failure(at_s=100, replica="j-worker-1", cause="oom"),)})
-    plain, told, killed = asks(), asks(run), asks(run.model_copy(update={"outcome": ended}))
-    assert plain[0] < 2 * gib <= told[0] < 1.2 * 2 * gib <= killed[0]
-    assert plain[1] < gib <= told[1] == killed[1]
+    plain, measured_peak, killed = asks(), asks(run), asks(run.model_copy(update={"outcome": ended}))
+    assert plain[0] < 2 * gib <= measured_peak[0] < 1.2 * 2 * gib <= killed[0]
+    assert plain[1] < gib <= measured_peak[1] == killed[1]
     assumed = recommend(SizingRequest(job, prior=prior, runs=[run])).evidence.assumptions
     assert any("peaks of 1 run of this job" in text for text in assumed)
 
 
-def test_without_a_prior_there_is_nothing_to_say(job: Job) -> None:
+def test_job_without_trials_and_prior_has_not_enough_data(job: Job) -> None:
     answer = recommend(SizingRequest(job))
     assert answer.status == "not_enough_data"
     assert any("--prior" in remedy.text for remedy in answer.remedies)
@@ -95,7 +95,7 @@ def test_a_trial_narrows_the_prediction_of_the_prior(job: Job, prior: LearnedPri
     assert width[1] < width[0]
 
 
-def test_a_job_unlike_all_others_is_refused(prior: LearnedPrior) -> None:
+def test_job_unlike_all_others_is_refused(prior: LearnedPrior) -> None:
     strange = Job(name="huge", model=Model(tables=Tables(count=3000, rows=10**9, dim=2048)))
     answer = recommend(SizingRequest(strange, prior=prior))
     assert answer.status == "not_enough_data"
@@ -105,14 +105,14 @@ def test_a_job_unlike_all_others_is_refused(prior: LearnedPrior) -> None:
     assert answer.target is None
 
 
-def test_trials_count_where_the_prior_tells_nothing(prior: LearnedPrior) -> None:
+def test_trials_suffice_if_the_prior_refuses(prior: LearnedPrior) -> None:
     narrow = replace(prior, job_effects=prior.job_effects._replace(max_distance=0.1))
     answer = recommend(SizingRequest(synthetic_trials.small_job(), synthetic_trials.trials(), prior=narrow))
     assert answer.status == "ok"
     assert any("unlike" in text for text in answer.reasons)
 
 
-def test_answers_without_a_target_say_what_was_doubted(job: Job, prior: LearnedPrior) -> None:
+def test_answer_without_target_names_ignored_data(job: Job, prior: LearnedPrior) -> None:
     narrow = replace(prior, job_effects=prior.job_effects._replace(max_distance=0.1))
     small, trials = synthetic_trials.small_job(), synthetic_trials.trials()
     few = recommend(SizingRequest(small, trials[:2], prior=narrow))
@@ -144,36 +144,36 @@ def test_prior_that_was_used_is_not_among_the_remedies(job: Job, prior: LearnedP
     assert not any("--prior" in remedy.text for remedy in answer.remedies)
 
 
-def test_what_lies_far_beyond_all_that_was_measured_is_not_chosen(job: Job, prior: LearnedPrior) -> None:
+def test_allocations_far_beyond_all_trials_are_not_chosen(job: Job, prior: LearnedPrior) -> None:
     large = Bounds(worker=RoleBounds(replicas=(40, 60), cpu=(8, 16)), ps=RoleBounds(replicas=(20, 30), cpu=(4, 8)))
     answer = recommend(SizingRequest(job.model_copy(update={"bounds": large}), prior=prior))
     assert answer.status == "not_enough_data"
 
 
 def measured(prior: LearnedPrior, job: Job, factors: list[float]) -> list[Trial]:
-    """Trials as foretold, times these factors."""
-    places = [Trial(workers=1 + i % 4, ps=1 + i % 2, worker_cpu=0.3, ps_cpu=0.2) for i in range(len(factors))]
-    rates = np.exp(prior.curve(job).log_rates(places))
-    told = [t.model_copy(update={"throughput": r * f}) for t, r, f in zip(places, rates, factors, strict=True)]
-    return [t.model_copy(update={"batch_size": job.training.batch_size}) for t in told]
+    """Return trials with the predicted throughput times each factor."""
+    rows = [Trial(workers=1 + i % 4, ps=1 + i % 2, worker_cpu=0.3, ps_cpu=0.2) for i in range(len(factors))]
+    rates = np.exp(prior.curve(job).log_rates(rows))
+    trials = [t.model_copy(update={"throughput": r * f}) for t, r, f in zip(rows, rates, factors, strict=True)]
+    return [t.model_copy(update={"batch_size": job.training.batch_size}) for t in trials]
 
 
 @pytest.mark.parametrize("factors", [[1000.0], [0.001], [1.1, 2000.0], [1.2, 1.3, 1.1, 1000.0], [1.0, 1.0, 1.0, 0.01]])
-def test_a_trial_that_contradicts_all_others_is_left_out_and_named(
+def test_trial_that_contradicts_all_others_is_ignored_and_named(
     job: Job, prior: LearnedPrior, factors: list[float]
 ) -> None:
-    sound = [factor for factor in factors if 0.1 < factor < 10]
+    plausible = [factor for factor in factors if 0.1 < factor < 10]
     answer, clean = (
-        recommend(SizingRequest(job, measured(prior, job, told), prior=prior)) for told in (factors, sound)
+        recommend(SizingRequest(job, measured(prior, job, ratios), prior=prior)) for ratios in (factors, plausible)
     )
     assert answer.target == clean.target
     rate, without = answer.predicted.throughput.model_dump(), clean.predicted.throughput.model_dump()
     assert rate == pytest.approx(without, rel=1e-9)  # of more rows at once the last digit may differ
-    assert answer.evidence.trials == len(sound)
-    assert sum("is ignored" in reason for reason in answer.reasons) == len(factors) - len(sound)
+    assert answer.evidence.trials == len(plausible)
+    assert sum("is ignored" in reason for reason in answer.reasons) == len(factors) - len(plausible)
 
 
-def test_many_trials_that_agree_are_believed_more_than_the_prior(job: Job, prior: LearnedPrior) -> None:
+def test_prior_is_ignored_if_many_consistent_trials_contradict_it(job: Job, prior: LearnedPrior) -> None:
     trials = measured(prior, job, [50.0] * 8)
     answer = recommend(SizingRequest(job, trials, prior=prior))
     assert answer.evidence.trials == 8
@@ -182,13 +182,13 @@ def test_many_trials_that_agree_are_believed_more_than_the_prior(job: Job, prior
     assert answer.predicted == recommend(SizingRequest(job, trials)).predicted
 
 
-def test_a_host_twice_as_fast_contradicts_nothing(job: Job, prior: LearnedPrior) -> None:
+def test_trials_of_a_host_twice_as_fast_are_kept(job: Job, prior: LearnedPrior) -> None:
     for count in (1, 2, 8):
         answer = recommend(SizingRequest(job, measured(prior, job, [2.0] * count), prior=prior))
         assert answer.evidence.trials == count
         assert not any("ignored" in reason for reason in answer.reasons)
 
 
-def test_a_job_that_was_refused_is_not_sent_back_to_the_prior(prior: LearnedPrior) -> None:
+def test_refused_job_has_no_remedy_with_the_prior(prior: LearnedPrior) -> None:
     strange = Job(name="huge", model=Model(tables=Tables(count=3000, rows=10**9, dim=2048)))
     assert not any("--prior" in remedy.text for remedy in recommend(SizingRequest(strange, prior=prior)).remedies)

@@ -49,14 +49,14 @@ def target_of(answer: Recommendation) -> Allocation:
     return answer.target
 
 
-def memory_request(wanted: float, least: int = 0) -> float:
-    return max(math.ceil(wanted / (64 * MIB)) * 64 * MIB, least)
+def memory_request(needed_bytes: float, min_bytes: int = 0) -> float:
+    return max(math.ceil(needed_bytes / (64 * MIB)) * 64 * MIB, min_bytes)
 
 
 def objectives(
     w: float, p: float, wc: float, pc: float, worker_bytes: float, ps_bytes: float, prices: tuple[float, float]
 ) -> dict[str, float]:
-    """By their definitions, in plain Python."""
+    """Return the objectives by definition, in plain Python."""
     hours = SAMPLES / rate(w, p, wc, pc) / 3600
     per_hour = (w * wc + p * pc) * prices[0] + (w * worker_bytes + p * ps_bytes) / GIB * prices[1]
     return {"time": hours, "cost": hours * per_hour, "balanced": hours * hours * per_hour}
@@ -65,24 +65,24 @@ def objectives(
 def brute_force(
     job: Job, prices: tuple[float, float] = (1.0, 0.13)
 ) -> list[tuple[tuple[float, ...], dict[str, float]]]:
-    """Every allocation within the bounds with its objectives."""
+    """Return every allocation within the bounds, with its objectives."""
     memory = MemoryModel.fit(job, trials())
-    found = []
+    allocations = []
     for w, p, wc, pc in itertools.product((1, 2, 3, 4), (1, 2, 3), WORKER_CPU, PS_CPU):
         worker_bytes = memory_request(memory.worker_request_bytes(np.array([256.0]))[0])
         ps_bytes = memory_request(memory.ps_request_bytes(np.array([float(p)]), np.array([float(w)]))[0])
         place = (w, p, wc, pc, worker_bytes, ps_bytes)
-        found.append((place, objectives(*place, prices)))
-    return found
+        allocations.append((place, objectives(*place, prices)))
+    return allocations
 
 
 @pytest.mark.parametrize("objective", OBJECTIVES)
 @pytest.mark.parametrize("prices", [(1.0, 0.13), (0.02, 3.0), (5.0, 0.0)])
-def test_the_choice_is_the_least_of_all_allocations(objective: str, prices: tuple[float, float]) -> None:
+def test_choice_minimises_the_objective_over_all_allocations(objective: str, prices: tuple[float, float]) -> None:
     job = small_job(objective=objective, prices={"core_hour": prices[0], "gib_hour": prices[1]})
     every = brute_force(job, prices)
     by_place = {place[:4]: place[4:] for place, _ in every}
-    _, values = min(every, key=lambda found: found[1][objective])
+    _, values = min(every, key=lambda row: row[1][objective])
     answer = recommend(SizingRequest(job, trials(), model=DlroverModel()))
     target = axes(target_of(answer))[:6]
     assert objectives(*target, prices)[objective] <= values[objective] * (
@@ -99,11 +99,11 @@ def test_the_choice_is_the_least_of_all_allocations(objective: str, prices: tupl
 
 
 @pytest.mark.parametrize("hours", [0.2, 0.3, 0.5, 3.0])
-def test_with_a_deadline_it_is_the_cheapest_that_keeps_it(hours: float) -> None:
+def test_deadline_choice_is_the_cheapest_that_meets_it(hours: float) -> None:
     job = small_job(objective="deadline", deadline=hours * 3600)
     # A hair of room: the fit recovers the form to within rounding.
-    kept = [found for found in brute_force(job) if found[1]["time"] <= hours * (1 - 1e-7)]
-    _, values = min(kept, key=lambda found: found[1]["cost"])
+    kept = [row for row in brute_force(job) if row[1]["time"] <= hours * (1 - 1e-7)]
+    _, values = min(kept, key=lambda row: row[1]["cost"])
     target = target_of(recommend(SizingRequest(job, trials(), model=DlroverModel())))
     mine = objectives(*axes(target)[:6], (1.0, 0.13))
     assert mine["cost"] <= values["cost"] * (1 + 1e-9)
@@ -121,19 +121,19 @@ def test_a_deadline_is_met_nine_times_of_ten() -> None:
     assert np.mean(met) >= 0.8
 
 
-def test_the_one_sided_bound_of_the_deadline_is_kept_by_the_target_and_its_like() -> None:
-    given_trials = trials(noise=0.05, seed=3)
+def test_target_and_alternatives_meet_the_deadline_with_one_sided_bound() -> None:
+    noisy_trials = trials(noise=0.05, seed=3)
     deadline = 0.35 * 3600
-    answer = recommend(SizingRequest(small_job(objective="deadline", deadline=deadline), given_trials))
-    model = DlroverModel().fit(given_trials)
+    answer = recommend(SizingRequest(small_job(objective="deadline", deadline=deadline), noisy_trials))
+    model = DlroverModel().fit(noisy_trials)
 
     def surely(allocation: Allocation) -> float:
         w, p, wc, pc, _, _, batch = axes(allocation)
         row = {"workers": [w], "ps": [p], "worker_cpu": [wc], "ps_cpu": [pc], "batch_size": [batch]}
         return float(model.predict_interval(row | {"embedding_bytes": [EMBEDDING_BYTES]}, 0.8)[0][0])
 
-    for told in (target_of(answer), *(other.allocation for other in answer.alternatives)):
-        assert SAMPLES / surely(told) <= deadline * (1 + 1e-9)
+    for allocation in (target_of(answer), *(other.allocation for other in answer.alternatives)):
+        assert SAMPLES / surely(allocation) <= deadline * (1 + 1e-9)
 
 
 @given(
@@ -167,7 +167,7 @@ def test_lower_target_upper_are_in_order_and_everything_is_within_the_bounds(
 
 
 @pytest.mark.parametrize("objective", ["balanced", "time", "cost"])
-def test_lower_and_upper_are_scored_and_cannot_be_told_from_the_target(objective: str) -> None:
+def test_lower_and_upper_overlap_the_interval_of_the_target(objective: str) -> None:
     decision = select(SizingRequest(small_job(objective=objective), trials(0.1, seed=4)))
     assert isinstance(decision, Selection)
     answer, scored, chosen = build_recommendation(decision), decision.scored, decision.chosen
@@ -201,7 +201,7 @@ def test_alternatives_are_a_thinned_pareto_front_with_the_choice() -> None:
     assert prices == sorted(prices)
 
 
-def test_prices_move_the_choice_away_from_what_became_dear() -> None:
+def test_choice_avoids_the_more_expensive_resource() -> None:
     def used(core_hour: float, gib_hour: float) -> tuple[float, float]:
         """Core-hours and GiB-hours of the whole run."""
         job = small_job(objective="cost", prices={"core_hour": core_hour, "gib_hour": gib_hour})
@@ -214,7 +214,7 @@ def test_prices_move_the_choice_away_from_what_became_dear() -> None:
     assert dear_cores[1] > dear_memory[1]
 
 
-def test_the_evidence_says_what_the_answer_rests_on() -> None:
+def test_evidence_names_trials_model_and_assumptions() -> None:
     evidence = recommend(SizingRequest(small_job(), trials(count=20))).evidence
     assert (evidence.trials, evidence.distinct_allocations, evidence.stage) == (20, 20, "pre_submission")
     assert (evidence.model, evidence.host, evidence.limited_by) == ("default", ("h1",), ("cgroup",))
@@ -227,8 +227,8 @@ def test_the_evidence_says_what_the_answer_rests_on() -> None:
     assert any("Measure allocations that differ in cores per worker:" in text for text in of_one.to_be_surer)
     assert not any("allocations that differ" in text for text in known.to_be_surer)
     assert known.parameters["beta"] == pytest.approx(0.003)
-    assert any("loopback" in told for told in evidence.assumptions)
-    assert any("No cluster file" in told for told in evidence.assumptions)
+    assert any("loopback" in text for text in evidence.assumptions)
+    assert any("No cluster file" in text for text in evidence.assumptions)
 
 
 def test_utilization_is_cpu_seconds_per_sample_times_the_predicted_rate() -> None:
@@ -259,7 +259,7 @@ def numbered(answer: Recommendation, status: str) -> list[str]:
         (trials(ps=0), "no successful trial has workers and PS, as this job does"),
     ],
 )
-def test_without_a_usable_trial_it_cannot_say(rows: list[Any], why: str) -> None:
+def test_job_without_usable_trials_has_not_enough_data(rows: list[Any], why: str) -> None:
     answer = recommend(SizingRequest(small_job(), rows))
     remedies = numbered(answer, "not_enough_data")
     assert why in answer.reasons[0]
@@ -267,7 +267,7 @@ def test_without_a_usable_trial_it_cannot_say(rows: list[Any], why: str) -> None
     assert "profile JOB --trials 9" in remedies[0]
 
 
-def test_with_too_few_allocations_it_says_how_many_more() -> None:
+def test_too_few_allocations_names_how_many_are_missing() -> None:
     rows = trials(count=3)
     account = DlroverModel().fit(rows).explain()
     answer = recommend(SizingRequest(small_job(), rows * 4, model=DlroverModel()))
@@ -302,8 +302,8 @@ def test_infeasible_has_numbered_remedies_with_quantities(change: dict[str, Any]
         cluster = Cluster(hosts=(cluster,))
     if "bounds" in change:
         ((role, limits),) = change["bounds"].items()
-        own = getattr(BOUNDS, role).model_dump()
-        change = {"bounds": BOUNDS.model_dump() | {role: {"replicas": own["replicas"], "cpu": own["cpu"]} | limits}}
+        known = getattr(BOUNDS, role).model_dump()
+        change = {"bounds": BOUNDS.model_dump() | {role: {"replicas": known["replicas"], "cpu": known["cpu"]} | limits}}
     answer = recommend(SizingRequest(small_job(**change), trials(), cluster=cluster))
     remedies = numbered(answer, "infeasible")
     assert quantity in remedies[0]
@@ -389,7 +389,7 @@ def test_three_known_columns_size_the_counts_and_the_rest_is_said_to_be_assumed(
     assert any("a price of 1 per replica-hour" in reason for reason in answer.reasons)
     assert "per core-hour" not in printed(answer, small_job())
     assert "per core-hour" in printed(recommend(SizingRequest(small_job(), trials())), small_job())
-    assert any("without a batch size had 256" in told for told in answer.evidence.assumptions)
+    assert any("without a batch size had 256" in text for text in answer.evidence.assumptions)
 
 
 def printed(answer: Recommendation, job: Job) -> str:
@@ -472,17 +472,17 @@ def test_a_batch_size_within_bounds_may_be_chosen() -> None:
     assert target_of(recommend(SizingRequest(small_job(objective="time"), rows))).batch_size == 256
 
 
-def test_requests_stay_within_bounds_that_hold_what_is_wanted() -> None:
+def test_requests_stay_within_bounds_that_allow_the_need() -> None:
     job = small_job()
-    wanted = MemoryModel.fit(job, trials()).worker_request_bytes(np.array([256.0]))[0]
-    tight = RoleBounds(replicas=(1, 4), cpu=(0.5, 1.0), memory=(0, math.ceil(wanted) + 5))
+    needed_bytes = MemoryModel.fit(job, trials()).worker_request_bytes(np.array([256.0]))[0]
+    tight = RoleBounds(replicas=(1, 4), cpu=(0.5, 1.0), memory=(0, math.ceil(needed_bytes) + 5))
     answer = recommend(SizingRequest(small_job(bounds=Bounds(worker=tight, ps=BOUNDS.ps).model_dump()), trials()))
-    assert target_of(answer).worker[0].memory_bytes == math.ceil(wanted) + 5
+    assert target_of(answer).worker[0].memory_bytes == math.ceil(needed_bytes) + 5
 
 
-def test_the_least_memory_of_the_bounds_is_asked_for() -> None:
-    least = RoleBounds(replicas=(1, 4), cpu=(0.5, 1.0), memory=(3 * GIB, 4 * GIB))
-    answer = recommend(SizingRequest(small_job(bounds=Bounds(worker=least, ps=BOUNDS.ps).model_dump()), trials()))
+def test_minimum_memory_of_the_bounds_is_requested() -> None:
+    worker = RoleBounds(replicas=(1, 4), cpu=(0.5, 1.0), memory=(3 * GIB, 4 * GIB))
+    answer = recommend(SizingRequest(small_job(bounds=Bounds(worker=worker, ps=BOUNDS.ps).model_dump()), trials()))
     assert target_of(answer).worker[0].memory_bytes == 3 * GIB
 
 
@@ -493,7 +493,7 @@ def test_measured_ranges_are_of_the_axes_that_are_known() -> None:
     assert "worker_cpu" not in ranges
 
 
-def test_a_model_of_the_users_own_is_used() -> None:
+def test_model_of_the_user_is_used() -> None:
     class Mine(DlroverModel):
         name = "mine"
 
@@ -530,9 +530,9 @@ def test_a_cluster_that_declares_slow_links_gets_less() -> None:
     assert slow.predicted is not None
     assert fast.predicted is not None
     assert slow.predicted.throughput.value < 0.7 * fast.predicted.throughput.value
-    assert any("share its link" in told for told in slow.evidence.assumptions)
+    assert any("share its link" in text for text in slow.evidence.assumptions)
     silent = recommend(SizingRequest(small_job(), trials(), cluster=Cluster(hosts=(kinds[0.05],))))
-    assert any("no trial measured its network traffic" in told for told in silent.evidence.assumptions)
+    assert any("no trial measured its network traffic" in text for text in silent.evidence.assumptions)
 
 
 def test_memory_asked_for_comes_with_the_chance_that_it_is_not_enough() -> None:
