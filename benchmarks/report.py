@@ -40,7 +40,7 @@ def main() -> None:
         out = Path(folder) / "report.html"
         words = [sys.executable, "-m", "sizewright.cli.main", "report", "--store", str(store), "--out", str(out)]
         command_s = [_seconds(lambda: subprocess.run(words, check=True, capture_output=True)) for _ in range(TURNS)]
-        data = ReportData(size(SizingInputs(job, store=str(store))))
+        data = ReportData(size(SizingInputs(job=job, store=str(store))))
         page_s = [_seconds(lambda: page(data, now())) for _ in range(TURNS)]
         size_mb = out.stat().st_size / 1e6
     figures = {

@@ -81,7 +81,17 @@ def report(
         raise InputError("Trials alone do not describe their job.", "Name it: sizewright report JOB.")
     described = only_job_in(store) if job is None else job
     loaded_job = load_job(described, data, samples=samples, objective=objective, deadline=deadline)
-    sized = size(SizingInputs(loaded_job, trials, store, cluster, extrapolate, model, prior, tracking_uri))
+    inputs = SizingInputs(
+        job=loaded_job,
+        trials=trials,
+        store=store,
+        cluster=cluster,
+        extrapolate=extrapolate,
+        model=model,
+        prior=prior,
+        tracking_uri=tracking_uri,
+    )
+    sized = size(inputs)
     contents = ReportData(
         sized,
         windows=_read_log(MetricsLog(_existing_file(metrics)), "--metrics") if metrics else (),

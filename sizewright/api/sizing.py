@@ -208,7 +208,17 @@ def recommend(
     registry is used, InputError for a model that cannot take the trials or that is passed together with a `prior`.
     """
     job = load_job(job, data, samples=samples, objective=objective, deadline=deadline)
-    return size(SizingInputs(job, trials, store, cluster, extrapolate, model, prior, tracking_uri)).answer
+    inputs = SizingInputs(
+        job=job,
+        trials=trials,
+        store=store,
+        cluster=cluster,
+        extrapolate=extrapolate,
+        model=model,
+        prior=prior,
+        tracking_uri=tracking_uri,
+    )
+    return size(inputs).answer
 
 
 def predict(
@@ -255,7 +265,16 @@ def predict(
         ps_memory=ps_memory,
     )
     job = load_job(job, data, samples=samples, objective=objective, deadline=deadline)
-    inputs = SizingInputs(job, trials, store, cluster, extrapolate, model, prior, tracking_uri)
+    inputs = SizingInputs(
+        job=job,
+        trials=trials,
+        store=store,
+        cluster=cluster,
+        extrapolate=extrapolate,
+        model=model,
+        prior=prior,
+        tracking_uri=tracking_uri,
+    )
     return predict_sizes(inputs, sizes)
 
 

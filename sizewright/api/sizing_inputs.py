@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from sizewright.models import BaseThroughputModel
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class SizingInputs:
     """A job to size, and where its evidence and its limits come from; the fields are arguments of `recommend`."""
 

@@ -43,7 +43,7 @@ def _no_preference(group: int) -> Bools | None:
 
 
 class Placement:
-    """Where the replicas of jobs run. All groups of a job are placed, or none."""
+    """The servers on which the replicas of jobs run. All groups of a job are placed, or none."""
 
     def __init__(self, servers: Servers, *, mixes: bool = False) -> None:
         """`mixes` allows the replicas of one job on servers with GPUs of different kinds."""

@@ -112,7 +112,7 @@ def choose(fitted: Fitted) -> Selection | Recommendation:
 def _believed(
     request: SizingRequest, recorded: list[Trial], evidence: PriorEvidence
 ) -> tuple[list[Trial], PriorEvidence]:
-    """Return the trials that do not contradict the prior, and what counts of the prior besides them."""
+    """Return the trials that do not contradict the prior, and the evidence of the prior that no trial contradicts."""
     job, prior, curve = request.job, request.prior, evidence.curve
     if prior is None or curve is None:
         return recorded, evidence
