@@ -10,6 +10,8 @@ from sizewright.spec._base import Record
 from sizewright.spec.allocation import Allocation, Role
 
 LimitedBy = Literal["cgroup", "affinity", "none"]
+PHASES = ("data_s", "pull_s", "compute_s", "push_s")
+"""The phases of a worker's step, as `ReplicaMetrics` names their seconds."""
 
 
 class ReplicaMetrics(Record):

@@ -13,9 +13,9 @@ from sizewright.profiler.measure.measure import Timing, Trainer, check_quota, co
 from sizewright.profiler.measure.steady_state import Series, SteadyState, block_rates, find_steady
 from sizewright.profiler.series._base import TrialPoint
 from sizewright.spec import Job, Metrics
+from sizewright.spec.metrics import PHASES
 
 _MAX_TRIAL_S = 45.0
-_PHASES = ("data_s", "pull_s", "compute_s", "push_s")
 
 
 class CommandTrainer(Trainer, Protocol):
@@ -148,5 +148,5 @@ def _row(job: Job, point: TrialPoint, steady: SteadyState, first: Metrics, last:
         limited_by=last.limited_by,
         cfs_period_ms=last.replicas[0].cfs_period_ms,
         device=job.training.device,
-        **{f"phase_{name}": per_step(name) for name in _PHASES},
+        **{f"phase_{name}": per_step(name) for name in PHASES},
     )

@@ -7,7 +7,8 @@ from statistics import median
 from typing import Literal, NamedTuple
 
 from sizewright.recommender.control.stragglers import Straggler
-from sizewright.recommender.control.windows import PHASES, ReplicaWindow, Window
+from sizewright.recommender.control.windows import ReplicaWindow, Window
+from sizewright.spec.metrics import PHASES
 from sizewright.spec.reason import Reason
 
 Cause = Literal[

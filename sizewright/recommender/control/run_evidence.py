@@ -8,8 +8,9 @@ from datetime import datetime
 from typing import NamedTuple
 
 from sizewright.datasets.trials.trial import Trial
-from sizewright.recommender.control.windows import PHASES, ReplicaWindow, Window
+from sizewright.recommender.control.windows import ReplicaWindow, Window
 from sizewright.spec import Allocation, Job, Role
+from sizewright.spec.metrics import PHASES
 
 MIN_TRIAL_S = 3.0
 """Shorter training at an allocation is no evidence about it."""

@@ -12,8 +12,6 @@ from sizewright.spec.reason import Reason
 MIN_WINDOW_S = 0.05
 _MAX_CLOCK_RATIO, _MAX_CLOCK_OFFSET_S = 2.0, 5.0
 """The loop's clock and the replicas' clocks agree on the seconds of a window within this factor plus this offset."""
-PHASES = ("data_s", "pull_s", "compute_s", "push_s")
-"""The phases of a worker's step, as `ReplicaWindow` names their seconds."""
 
 
 class ReplicaWindow(NamedTuple):

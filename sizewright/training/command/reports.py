@@ -13,9 +13,9 @@ from typing import Any, NamedTuple
 
 from sizewright.progress import Reading, read_progress
 from sizewright.spec.command import Progress
+from sizewright.spec.metrics import PHASES
 
 _KEPT = 20_000
-_PHASES = ("data_s", "pull_s", "compute_s", "push_s")
 _KINDS = ("samples", "steps", "more")
 _MAX_COUNT = 1e18
 _MAX_OBJECTS_PER_LINE = 16
@@ -80,7 +80,7 @@ class Reports:
     def _read_json(self, text: str, at_s: float) -> None:
         for fields in _objects(text):
             if kind := next((kind for kind in _KINDS if kind in fields), None):
-                seconds = {name: fields.get(name) for name in _PHASES}
+                seconds = {name: fields.get(name) for name in PHASES}
                 phases = {name: float(value) for name, value in seconds.items() if isinstance(value, (int, float))}
                 return self._count(kind, fields[kind], at_s, text, phases)
         return None
