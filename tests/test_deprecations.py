@@ -52,11 +52,11 @@ class Box(Record):
 
     @model_validator(mode="before")
     @classmethod
-    def _old_keys(cls, told: dict[str, Any]) -> dict[str, Any]:
-        if "memory_mb" in told:
+    def _old_keys(cls, data: dict[str, Any]) -> dict[str, Any]:
+        if "memory_mb" in data:
             warn_deprecated("memory_mb of a box", since="0.3", instead="memory_bytes")
-            told = {"memory_bytes": told["memory_mb"] * 1024**2} | {k: v for k, v in told.items() if k != "memory_mb"}
-        return told
+            data = {"memory_bytes": data["memory_mb"] * 1024**2} | {k: v for k, v in data.items() if k != "memory_mb"}
+        return data
 """
 
 OLD_NAME = (

@@ -33,11 +33,11 @@ def test_remedies_repeat_the_options_that_choose_store_and_data(call, example, t
     result = call("recommend", example, *options, "-o", "json")
     assert result.code == 4
     texts = [remedy["text"] for remedy in json.loads(result.out)["remedies"]]
-    given = f"--store '{store}' --data {data}"
+    options = f"--store '{store}' --data {data}"
     assert texts == [
-        f"Run: sizewright profile {example} {given} --trials 9.",
+        f"Run: sizewright profile {example} {options} --trials 9.",
         "Or use the prior learned from other jobs: "
-        f"sizewright recommend {example} {given} --samples 5000 --prior shipped.",
+        f"sizewright recommend {example} {options} --samples 5000 --prior shipped.",
         f"Or import measurements of your own: sizewright trials import FILE --job {example} --store '{store}'.",
     ]
 

@@ -52,8 +52,8 @@ def test_interval_covers_about_nine_of_ten_changes(prior: ChangeCost, off: float
     rng = np.random.default_rng(2)
     hits = 0
     for _ in range(400):
-        *seen, following = np.exp(rng.normal(math.log(prior.seconds * off), sigma, 21))
-        cost = learned(seen, prior)
+        *observed, following = np.exp(rng.normal(math.log(prior.seconds * off), sigma, 21))
+        cost = learned(observed, prior)
         hits += cost.lower <= following <= cost.upper
     assert 0.85 <= hits / 400 <= 0.98
 
@@ -65,11 +65,11 @@ def test_interval_is_ordered_for_any_duration(seconds: float) -> None:
 
 
 def test_each_kind_of_change_is_learned_separately() -> None:
-    one, two, dearer = (Allocation.of(n, 1, cpu, 1.0, 64) for n, cpu in ((1, 1.0), (2, 1.0), (1, 2.0)))
+    one, two, larger = (Allocation.of(n, 1, cpu, 1.0, 64) for n, cpu in ((1, 1.0), (2, 1.0), (1, 2.0)))
     base = Plan(id="p", kind="adjust", job=Job(name="ctr"), current=one, target=one, reason="")
     plans = {
         "launch": base.model_copy(update={"kind": "launch", "current": None}),
-        "resize": base.model_copy(update={"target": dearer}),
+        "resize": base.model_copy(update={"target": larger}),
         "scale": base.model_copy(update={"target": two}),
         "rebalance": base.model_copy(update={"rebalance": True}),
     }

@@ -27,7 +27,7 @@ class TestEveryModel(ModelContract):
             return queueing.table(0.02, seed=1).query("ps == 1").assign(ps=0)
         return queueing.sample_trials()
 
-    def test_it_is_known_by_its_name(self, name: str) -> None:
+    def test_model_is_registered_by_its_name(self, name: str) -> None:
         assert get_model(name).name == name
 
 

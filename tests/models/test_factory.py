@@ -18,7 +18,7 @@ TRIALS = queueing.sample_trials()
 NO_TRIALS = TRIALS.iloc[:0]
 
 
-def test_default_needs_trials_and_one_with_a_prior_does_not() -> None:
+def test_default_model_needs_trials_only_without_a_prior() -> None:
     curve = LearnedPrior.load().curve(Job())
     with pytest.raises(NotEnoughDataError):
         make_predictor().fit(NO_TRIALS)
@@ -58,13 +58,13 @@ def test_curves_deviate_alike_at_nearby_allocations() -> None:
 
 
 def test_trials_of_one_run_are_expected_to_differ_by_less() -> None:
-    steady = make_predictor().within_run().fit(TRIALS)
-    usual = make_predictor().fit(TRIALS)
-    width = [np.log(np.divide(*reversed(model.predict_interval(TRIALS)))).mean() for model in (steady, usual)]
+    within_run = make_predictor().within_run().fit(TRIALS)
+    across_runs = make_predictor().fit(TRIALS)
+    width = [np.log(np.divide(*reversed(model.predict_interval(TRIALS)))).mean() for model in (within_run, across_runs)]
     assert width[0] < width[1]
 
 
-def test_curves_that_are_not_rates_are_refused() -> None:
+def test_invalid_curves_are_refused() -> None:
     class Negative(ThroughputModel):
         def curves(self, X: pd.DataFrame, count: int, rng: np.random.Generator) -> np.ndarray:
             return -super().curves(X, count, rng)

@@ -40,11 +40,11 @@ def test_run_is_shown_with_its_metrics(pages: dict[str, Any]) -> None:
         assert name in pages["run"]
 
 
-def test_its_version_says_why_it_was_not_promoted(pages: dict[str, Any]) -> None:
+def test_model_version_says_why_it_was_not_promoted(pages: dict[str, Any]) -> None:
     assert "challenger" in pages["version"]
     assert pages["reason"][:40] in pages["version"]
 
 
-def test_its_figures_are_shown(pages: dict[str, Any]) -> None:
+def test_metrics_are_shown(pages: dict[str, Any]) -> None:
     wide, high = pages["figure"]
     assert min(wide, high) > 300

@@ -15,7 +15,7 @@ from sizewright.spec._text_files import KeyTwiceError, read_json, read_yaml
 
 
 @pytest.mark.parametrize("load", [Job.load, Cluster.load, Queue.load, Rails.load, Plan.load])
-def test_a_key_given_twice_is_refused_with_both_lines(tmp_path: Path, load: Callable[[Path], Any]) -> None:
+def test_duplicate_key_is_refused_with_both_lines(tmp_path: Path, load: Callable[[Path], Any]) -> None:
     path = tmp_path / "file.yaml"
     path.write_text("name: a\nbounds:\n  worker: {replicas: [1, 4]}\ntraining: {batch_size: 256}\nbounds:\n  ps: {}\n")
     with pytest.raises(JobError, match=r"the key 'bounds' is given twice, at line 2 and at line 5\. Keep one"):
@@ -32,7 +32,7 @@ def test_a_key_given_twice_is_refused_with_both_lines(tmp_path: Path, load: Call
         ("'a': 1\n\"a\": 2", "'a' is given twice"),
     ],
 )
-def test_a_key_given_twice_is_found_at_any_depth(text: str, location: str) -> None:
+def test_duplicate_key_is_refused_at_any_depth(text: str, location: str) -> None:
     with pytest.raises(KeyTwiceError, match=location):
         read_yaml(text)
 
@@ -79,7 +79,7 @@ def _base_manifest(path: Path, text: str) -> None:
     [_history, lambda p, t: _plan(p, t, "json"), lambda p, t: _plan(p, t, "yaml"), _manifest, _base_manifest],
     ids=["history", "plan-json", "plan-yaml", "manifest", "base"],
 )
-def test_every_reader_of_users_files_refuses_a_key_given_twice(tmp_path: Path, read: Callable[..., None]) -> None:
+def test_every_reader_of_user_files_refuses_duplicate_keys(tmp_path: Path, read: Callable[..., None]) -> None:
     with pytest.raises((StoreError, InputError, SizewrightError), match="'id' is given twice, at line 1 and at line 2"):
         read(tmp_path / "file", '{"id": "a",\n"id": "b"}')
 
@@ -117,7 +117,7 @@ VALUES = st.recursive(
 
 
 @given(VALUES)
-def test_what_pyyaml_writes_is_read_back(value: Any) -> None:
+def test_output_of_pyyaml_is_read_back(value: Any) -> None:
     assert read_yaml(yaml.safe_dump(value)) == value
 
 

@@ -46,8 +46,8 @@ def as_started(container: dict[str, Any], index: int) -> tuple[list[str], dict[s
     env: dict[str, str] = {}
 
     def expanded(text: str) -> str:
-        def value(found: re.Match[str]) -> str:
-            return "$" if found[0] == "$$" else env.get(found[1], found[0])
+        def value(match: re.Match[str]) -> str:
+            return "$" if match[0] == "$$" else env.get(match[1], match[0])
 
         return re.sub(r"\$\$|\$\((\w+)\)", value, text)
 
@@ -128,16 +128,16 @@ def test_secret_is_read_from_the_cluster() -> None:
 
 
 def test_deploy_command_overrides_the_jobs_command() -> None:
-    own = Deploy(command=("torchrun", "train.py"), image="me/ctr:1", folder="/app")
-    worker = containers("volcano", plan("torchrun", deploy=own))["worker"]
+    deploy = Deploy(command=("torchrun", "train.py"), image="me/ctr:1", folder="/app")
+    worker = containers("volcano", plan("torchrun", deploy=deploy))["worker"]
     assert (worker["command"], worker["workingDir"]) == (["torchrun", "train.py"], "/app")
     assert {"DATA", "WORLD_SIZE", "SIZEWRIGHT_BATCH_SIZE"} <= {each["name"] for each in worker["env"]}
     executor: Any = get_executor("kuberay")
-    driver = plan("torchrun", run="python train.py", deploy=own, EXTRA="1").model_copy(update={})
+    driver = plan("torchrun", run="python train.py", deploy=deploy, EXTRA="1").model_copy(update={})
     with pytest.raises(InputError, match=r"differs from replica to replica"):
         executor.render(driver)
     command = Command(run="python train.py", rendezvous="torchrun", env={"DATA": "/d", "N": "{workers}"})
-    job = Job(name="ctr", command=command, deploy=own)
+    job = Job(name="ctr", command=command, deploy=deploy)
     document = yaml.safe_load(executor.render(driver.model_copy(update={"job": job})))
     assert document["spec"]["entrypoint"] == "torchrun train.py"
     for group in (document["spec"]["rayClusterSpec"]["headGroupSpec"],
@@ -163,8 +163,8 @@ def test_placeholders_of_a_job_file_are_reported(name: str) -> None:
     assert "deploy.image" in remark
     assert "deploy.command (python train.py)" in remark
     assert remark in executor.render(built_in)
-    own = Job(name="ctr", deploy=Deploy(image="me/ctr:1", command=("python", "-m", "ctr")))
-    assert executor.remarks(built_in.model_copy(update={"job": own})) == []
+    job_with_command = Job(name="ctr", deploy=Deploy(image="me/ctr:1", command=("python", "-m", "ctr")))
+    assert executor.remarks(built_in.model_copy(update={"job": job_with_command})) == []
     if name in ("kubeflow", "volcano"):
         (remark,) = executor.remarks(plan("hosts"))
         assert "deploy.command" not in remark

@@ -86,9 +86,9 @@ def plan(job: Job, number: int, target: Allocation, current: Allocation | None =
 
 
 def job_object(executor: ClusterExecutor, job: Job) -> dict[str, Any]:
-    found = executor.api.get(executor.api_version, executor.kind, "default", job.name)
-    assert found
-    return found
+    manifest = executor.api.get(executor.api_version, executor.kind, "default", job.name)
+    assert manifest
+    return manifest
 
 
 class Others:

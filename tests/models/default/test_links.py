@@ -16,7 +16,7 @@ def table() -> pd.DataFrame:
     return queueing.table().iloc[::3].assign(network_bytes=2e6)
 
 
-def test_a_slow_link_limits_what_loopback_did_not() -> None:
+def test_slow_link_limits_throughput_measured_on_loopback() -> None:
     model = ThroughputModel().fit(table())
     free = model.predict(table())
     assert model.predict(table().assign(network_gbps=1000.0)) == pytest.approx(free, rel=0.01)

@@ -116,7 +116,7 @@ def test_failed_trials_are_ignored() -> None:
     assert np.allclose(without_failed.predict(table), with_failed.predict(table))
 
 
-def test_the_speed_of_the_host_is_taken_out_where_repeats_show_it() -> None:
+def test_host_speed_is_corrected_if_repeats_show_it() -> None:
     rng = np.random.default_rng(3)
     table = pd.concat([some(queueing.table(), 8)] * 3)
     speed = rng.uniform(0.7, 1.1, len(table))
@@ -153,7 +153,7 @@ def test_explain_pins_undetermined_parameters() -> None:
 
 @given(st.integers(0, 1000), st.integers(3, 9))
 @settings(max_examples=10, deadline=None)
-def test_the_order_of_trials_and_of_questions_does_not_matter(seed: int, count: int) -> None:
+def test_order_of_trials_and_allocations_does_not_matter(seed: int, count: int) -> None:
     table = queueing.table(0.05, seed)
     trials = some(table, count, seed)
     at = some(table, 10, seed + 1)[AXES]
@@ -214,7 +214,7 @@ def test_one_allocation_at_several_table_sizes_is_one() -> None:
         ThroughputModel().fit(table, [10.0, 11.0, 12.0])
 
 
-def test_no_ps_and_one_ps_are_not_the_same() -> None:
+def test_no_ps_and_one_ps_are_distinguished() -> None:
     table = pd.DataFrame({"workers": [1, 2, 4, 1, 2, 4], "ps": [0, 0, 0, 1, 1, 1]})
     rates = np.array([200.0, 390.0, 750.0, 600.0, 1150.0, 2200.0])
     assert ThroughputModel().fit(table, rates).predict(table) == pytest.approx(rates, rel=0.25)

@@ -24,28 +24,28 @@ def trials() -> list[Trial]:
     ]
 
 
-def test_known_equations_are_found_again() -> None:
+def test_known_parameters_are_recovered() -> None:
     model = AllreduceModel().fit(trials())
-    found = model.explain().parameters
-    assert [found[name] for name in ("beta", "compute", "exchange", "messages")] == pytest.approx(
+    parameters = model.explain().parameters
+    assert [parameters[name] for name in ("beta", "compute", "exchange", "messages")] == pytest.approx(
         [BETA, COMPUTE, EXCHANGE, MESSAGES], rel=1e-6
     )
     unseen = [Allocation.of(8, 0, 0.25, 1.0, 128), Allocation.of(6, 0, 2.0, 1.0, 1024)]
     assert list(model.predict(unseen)) == pytest.approx([rate(8, 0.25, 128), rate(6, 2.0, 1024)], rel=1e-6)
 
 
-def test_trials_of_one_worker_alone_tell_nothing_of_the_exchange() -> None:
+def test_trials_of_one_worker_leave_the_exchange_pinned() -> None:
     alone = [t.model_copy(update={"workers": 1, "batch_size": 64 * i}) for i, t in enumerate(trials(), 1)]
     account = AllreduceModel().fit(alone).explain()
     assert {"exchange", "messages"} <= set(account.pinned)
 
 
-def test_it_needs_workers() -> None:
+def test_allocation_without_workers_is_refused() -> None:
     with pytest.raises(InputError, match="workers is 0"):
         AllreduceModel().fit([t.model_copy(update={"workers": 0}) for t in trials()])
 
 
-def test_where_no_term_is_left_a_step_still_takes_time() -> None:
+def test_step_takes_time_without_any_term() -> None:
     counts = [2, 3, 4, 6]
     rows = {"workers": counts, "ps": [0] * 4, "throughput": [100 * w / (w - 1) for w in counts]}
     model = AllreduceModel().fit(rows)

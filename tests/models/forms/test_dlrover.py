@@ -28,7 +28,7 @@ def columns(rows: list[dict[str, Any]]) -> dict[str, list[Any]]:
 
 
 @pytest.mark.parametrize("left_out", [(), ("compute",), ("update", "table_size"), ("beta", "look_up")])
-def test_known_coefficients_are_found_and_unseen_allocations_predicted(left_out: tuple[str, ...]) -> None:
+def test_known_coefficients_are_recovered_and_unseen_allocations_predicted(left_out: tuple[str, ...]) -> None:
     truth = KNOWN | dict.fromkeys(left_out, 0.0)
     rows = measured(40, coefficients=truth)
     model = DlroverModel().fit(columns(rows))
@@ -41,7 +41,7 @@ def test_known_coefficients_are_found_and_unseen_allocations_predicted(left_out:
     assert upper == pytest.approx(predicted, rel=1e-4)
 
 
-def test_an_interval_of_90_percent_holds_about_90_percent_of_new_measurements() -> None:
+def test_90_percent_interval_covers_about_90_percent_of_new_measurements() -> None:
     rng = np.random.default_rng(0)
     unseen = allocations(10, seed=2)
     within = {0.5: 0.0, 0.9: 0.0}
@@ -130,7 +130,7 @@ BAD = [
 ]
 
 
-def test_a_frame_columns_and_trials_teach_the_same_and_bad_trials_nothing() -> None:
+def test_fit_is_independent_of_table_type_and_failed_trials() -> None:
     rows = [row | {"status": "ok"} for row in measured(20)]
     bad = [rows[i] | change for i, change in enumerate(BAD)]
     every = bad + rows
@@ -151,7 +151,7 @@ def test_predictions_are_the_same_for_every_kind_of_table() -> None:
     assert np.array_equal(model.predict([Trial.model_validate(row) for row in rows]), want)
 
 
-def test_allocations_are_rows_too() -> None:
+def test_allocation_records_are_accepted_as_rows() -> None:
     got = as_columns([Allocation.of(3, 2, 0.5, 0.25, 128)])
     assert {name: column[0] for name, column in got.items() if name != "embedding_bytes"} == {
         "workers": 3, "ps": 2, "worker_cpu": 0.5, "ps_cpu": 0.25, "batch_size": 128,
@@ -159,7 +159,7 @@ def test_allocations_are_rows_too() -> None:
     assert np.isnan(got["embedding_bytes"][0])
 
 
-def test_columns_of_any_number_type() -> None:
+def test_columns_of_any_number_type_are_accepted() -> None:
     rows = [{"workers": np.int64(3), "ps": np.float32(2), "worker_cpu": None}]
     got = as_columns(rows, ("workers", "ps", "worker_cpu", "batch_size"))
     assert (got["workers"][0], got["ps"][0]) == (3, 2)
@@ -222,7 +222,7 @@ def test_the_score_is_minus_the_median_relative_error() -> None:
 
 
 @pytest.mark.parametrize("ask", ["predict", "predict_interval"])
-def test_an_unfitted_model_says_so(ask: str) -> None:
+def test_unfitted_model_raises_not_fitted_error(ask: str) -> None:
     with pytest.raises(NotFittedError, match="not fitted yet"):
         getattr(DlroverModel(), ask)({"workers": [1], "ps": [1]})
     with pytest.raises(NotFittedError, match="not fitted yet"):

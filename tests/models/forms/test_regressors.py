@@ -10,11 +10,11 @@ from sizewright.models.forms.regressors import BoostedRegressor, SmoothRegressor
 
 
 @parametrize_with_checks([SmoothRegressor(restarts=0), BoostedRegressor(rounds=20)])
-def test_scikit_learns_checks(estimator: Any, check: Any) -> None:
+def test_regressors_pass_the_checks_of_scikit_learn(estimator: Any, check: Any) -> None:
     check(estimator)
 
 
-def test_a_smooth_curve_and_its_noise_are_found() -> None:
+def test_smooth_curve_and_its_noise_are_recovered() -> None:
     rng = np.random.default_rng(0)
     x = rng.uniform(0, 3, (80, 2))
     y = np.sin(x[:, 0]) + 0.05 * rng.standard_normal(80)

@@ -1,4 +1,4 @@
-"""Trials made from known equations: the ceiling, and what lies below it, must be found again."""
+"""Trials of known equations, of which the ceiling and the curve below it must be recovered."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def trials(ceiling: float, seed: int = 0) -> list[Trial]:
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_without_a_ceiling_none_is_found(seed: int) -> None:
+def test_trials_without_a_ceiling_have_none(seed: int) -> None:
     account = CeilingModel(AllreduceModel()).fit(trials(np.inf, seed)).explain()
     assert account.ceiling is None
     assert account.model == "allreduce"
@@ -39,7 +39,7 @@ def test_without_a_ceiling_none_is_found(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", range(5))
 @pytest.mark.parametrize("ceiling", [4000.0, 6000.0])
-def test_a_ceiling_is_found_and_what_lies_below_it_too(seed: int, ceiling: float) -> None:
+def test_ceiling_and_the_curve_below_it_are_recovered(seed: int, ceiling: float) -> None:
     model = CeilingModel(AllreduceModel()).fit(trials(ceiling, seed))
     assert model.explain().ceiling == pytest.approx(ceiling, rel=0.05)
     more = [Allocation.of(4, 0, 0.8, 1.0, 512), Allocation.of(1, 0, 0.3, 1.0, 512)]
@@ -51,31 +51,31 @@ def test_a_ceiling_is_found_and_what_lies_below_it_too(seed: int, ceiling: float
     assert (model.predict(more) <= upper).all()
 
 
-def test_where_all_trials_are_at_the_ceiling_their_cpu_tells_what_fewer_can_do() -> None:
+def test_cpu_use_predicts_fewer_workers_if_all_trials_are_at_the_ceiling() -> None:
     model = CeilingModel(AllreduceModel()).fit(trials(900.0))
     assert model.explain().ceiling == pytest.approx(900, rel=0.03)
     assert model.predict([Allocation.of(1, 0, 0.05, 1.0, 512)])[0] == pytest.approx(500, rel=0.1)
 
 
-def test_busy_workers_are_no_suspects() -> None:
-    """As fast as others with half their cores, and yet all cores are used: something in the workers, not the reader."""
+def test_busy_workers_have_no_ceiling() -> None:
+    """All cores are used, so the workers limit the throughput and not the input pipeline."""
     busy = [t.model_copy(update={"worker_cpu_used": t.worker_cpu}) for t in trials(4000.0)]
     assert CeilingModel(AllreduceModel()).fit(busy).explain().ceiling is None
 
 
-def test_a_job_with_ps_has_a_ceiling_too() -> None:
-    found = []
+def test_job_with_ps_has_a_ceiling() -> None:
+    rows = []
     for workers, cores, ps, ps_cores in [
         (1, 0.3, 1, 0.2), (2, 0.3, 1, 0.2), (2, 0.3, 2, 0.3), (3, 0.4, 1, 0.4), (4, 0.4, 2, 0.2), (1, 0.6, 2, 0.3),
         (3, 0.2, 1, 0.1), (1, 0.2, 1, 0.3), (4, 0.2, 2, 0.1),
     ]:  # fmt: skip
         step = 512 * CPU_S / cores + 0.002 * workers / (ps * ps_cores)
         rate = min(workers * 512 / step, 3500.0)
-        found.append(
+        rows.append(
             Trial(
                 workers=workers, ps=ps, throughput=rate, throughput_se=0.01 * rate, worker_cpu=cores, ps_cpu=ps_cores,
                 batch_size=512, worker_cpu_used=rate * CPU_S / workers, ps_cpu_used=0.02,
             )
         )  # fmt: skip
-    account = CeilingModel(DlroverModel()).fit(found).explain()
+    account = CeilingModel(DlroverModel()).fit(rows).explain()
     assert account.ceiling == pytest.approx(3500, rel=0.05)

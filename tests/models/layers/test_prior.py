@@ -59,7 +59,7 @@ def test_curves_vary_as_the_interval_outside_the_measured_ranges(curve: JobCurve
     assert 0.8 < np.log(curves).std() / curve.sd(far, trial=False)[0] < 1.2
 
 
-def test_one_trial_sets_the_level_and_the_prior_the_shape(curve: JobCurve) -> None:
+def test_one_trial_sets_the_level_and_prior_the_shape(curve: JobCurve) -> None:
     model = ThroughputModel(prior_curve=curve).fit(trials(curve, [5], factor=1.5))
     error = np.log(model.predict(GRID.assign(batch_size=512))) - curve.log_rates(GRID) - np.log(1.5)
     assert np.median(np.abs(error)) < 0.12
@@ -73,7 +73,7 @@ def test_many_trials_outvote_a_wrong_prior(curve: JobCurve) -> None:
     assert np.median(np.abs(model.predict(truth) / truth.throughput - 1)) < 0.1
 
 
-def test_with_a_prior_two_trials_tell_more_than_without(curve: JobCurve) -> None:
+def test_two_trials_with_a_prior_predict_better_than_without(curve: JobCurve) -> None:
     few = trials(curve, [0, 23])
     with_it = ThroughputModel(prior_curve=curve).fit(few)
     without = ThroughputModel(min_allocations=1).fit(few)
@@ -84,6 +84,6 @@ def test_with_a_prior_two_trials_tell_more_than_without(curve: JobCurve) -> None
     assert widths[0] < widths[1]
 
 
-def test_without_any_trial_the_default_model_refuses_still(curve: JobCurve) -> None:
+def test_default_model_without_trials_is_refused(curve: JobCurve) -> None:
     with pytest.raises(NotEnoughDataError):
         ThroughputModel(prior_curve=curve).fit(trials(curve, [3]).assign(status="failed"))

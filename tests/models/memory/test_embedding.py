@@ -55,7 +55,7 @@ def test_the_probability_is_right_for_a_known_distribution() -> None:
     assert exceeding(np.full(5, 1e9), 2e9) < 1e-9
 
 
-def test_tables_must_be_those_of_the_job() -> None:
+def test_tables_of_another_job_are_refused() -> None:
     with pytest.raises(InputError, match="has 2 tables, got the growth of 1"):
         forecast(job(), tables(1), 1e6, 1)
 
@@ -84,7 +84,7 @@ print(full, peak() - base)
     assert peak == pytest.approx(peak_rows(np.array([400_001.0]), 400_000.0, 0.5)[0] * 64 * 8, rel=0.1)
 
 
-def test_limits_and_servers_that_are_none_are_refused() -> None:
+def test_invalid_limits_and_servers_are_refused() -> None:
     memory = forecast(job(), tables(), 1e6, 1)
     for limit in (0, -1, float("nan")):
         with pytest.raises(InputError, match="limit_bytes must be above 0"):

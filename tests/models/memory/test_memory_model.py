@@ -47,7 +47,7 @@ def test_optimizer_state_is_what_the_update_rules_keep(optimizer: str, width: in
 @pytest.mark.parametrize(
     ("optimizer", "bytes_per_row"), [("sgd", 64), ("rowwise_adagrad", 68), ("adagrad", 128), ("adam", 192)]
 )
-def test_bytes_of_a_row_of_sixteen(optimizer: str, bytes_per_row: int) -> None:
+def test_bytes_of_a_row_of_dimension_16(optimizer: str, bytes_per_row: int) -> None:
     assert row_bytes(job(dim=16, optimizer=optimizer)) == bytes_per_row
 
 
@@ -65,7 +65,7 @@ def test_the_index_is_as_large_as_the_engines(rows: int) -> None:
 
 
 @pytest.mark.parametrize(("rows", "places"), [(0, 1024), (512, 1024), (513, 2048), (1024, 2048), (2**20, 2**21)])
-def test_the_index_is_at_most_half_full(rows: int, places: int) -> None:
+def test_hash_index_is_at_most_half_full(rows: int, places: int) -> None:
     assert index_bytes(one(rows))[0] == 4 * places + 9 * rows
 
 
@@ -141,7 +141,7 @@ def test_the_margin_is_15_percent() -> None:
     assert model.worker_request_bytes(one(512)) == pytest.approx(1.15 * model.worker_bytes(one(512)))
 
 
-def test_the_constants_are_the_greatest_excess_of_measured_peaks() -> None:
+def test_constants_are_the_largest_excess_of_measured_peaks() -> None:
     described = job()
     bare = MemoryModel(described, 0.0, 0.0)
     trials = [
@@ -158,7 +158,7 @@ def test_the_constants_are_the_greatest_excess_of_measured_peaks() -> None:
     assert MemoryModel.fit(described, pd.DataFrame([t.model_dump() for t in trials])) == model
 
 
-def test_trials_that_did_not_end_well_or_carry_no_peak_teach_nothing() -> None:
+def test_failed_trials_and_trials_without_peaks_are_ignored() -> None:
     ended_badly = [
         Trial(workers=1, ps=1, status=status, throughput=1.0, ps_memory_bytes=2**40, worker_memory_bytes=2**40)  # type: ignore[arg-type]
         for status in ("oom", "failed", "void")
@@ -169,7 +169,7 @@ def test_trials_that_did_not_end_well_or_carry_no_peak_teach_nothing() -> None:
 
 
 @given(st.floats(1e6, 1e12))
-def test_the_scale_that_fits_is_the_greatest_halving_that_does(limit: float) -> None:
+def test_fitting_scale_is_the_largest_power_of_one_half(limit: float) -> None:
     model = MemoryModel(job((10_000_000,)))
 
     def need(scale: float) -> float:
@@ -181,7 +181,7 @@ def test_the_scale_that_fits_is_the_greatest_halving_that_does(limit: float) -> 
     assert scale == 1.0 or need(2 * scale) > limit
 
 
-def test_the_report_adds_up() -> None:
+def test_parts_of_the_report_sum_to_its_total() -> None:
     described = job((100_000, 50_000, 7), dim=8, optimizer="adam")
     answer = report(described, [])
     assert [t.rows for t in answer.tables] == [100_000, 50_000, 7]
@@ -210,7 +210,7 @@ def test_the_report_names_the_fewest_ps_that_fit_the_bounds() -> None:
     assert report(at_least_three, []).least_ps == 3
 
 
-def test_the_report_asks_the_cluster() -> None:
+def test_report_compares_with_the_cluster() -> None:
     described = job((4_000_000,), dim=16)
     need = {option.ps: option.memory_bytes for option in report(described, []).servers}
     small_hosts = Cluster(hosts=(HostKind(kind="h", count=9, cpu=4, memory=need[2]),))
@@ -247,8 +247,8 @@ def test_memory_of_the_fewest_workers_counts_towards_the_cluster() -> None:
     alone = report(described, [])
     need = min(server.ps * server.memory_bytes for server in alone.servers)
     capacity = need + 4 * alone.worker_memory_bytes
-    for lacking, fits in ((0, True), (1, False)):
-        hosts = (HostKind(kind="h", cpu=64, memory=capacity - lacking),)
+    for missing_bytes, fits in ((0, True), (1, False)):
+        hosts = (HostKind(kind="h", cpu=64, memory=capacity - missing_bytes),)
         answer = report(described, [], Cluster(hosts=hosts))
         assert any(server.fits for server in answer.servers) is fits
         assert (answer.needed_ps is not None) is fits

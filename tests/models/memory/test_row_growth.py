@@ -76,7 +76,7 @@ def test_bounds_hold_for_other_laws_than_zipfs() -> None:
     assert sum(crossed) <= 1
 
 
-def test_each_table_is_drawn_on_its_own() -> None:
+def test_each_table_is_drawn_separately() -> None:
     at, rows = growth(stream(20_000, 1.05, 0, 50_000), 0.2)
     first, second = growth_of_tables(at.tolist(), [rows.tolist()] * 2) or []
     assert abs(np.corrcoef(first.draw(50_000), second.draw(50_000))[0, 1]) < 0.5
@@ -142,7 +142,7 @@ def test_more_rows_than_the_vocabulary_is_refused() -> None:
         RowGrowth(vocabulary=5).fit([10, 20, 30], [5, 6, 7])
 
 
-def test_questions_that_are_none_are_refused() -> None:
+def test_invalid_arguments_of_forecasts_are_refused() -> None:
     with pytest.raises(InputError, match="not fitted yet"):
         RowGrowth().predict(1e6)
     grown = RowGrowth().fit([100, 200, 300], [50, 80, 100])

@@ -40,7 +40,7 @@ def test_axis_in_other_units_is_an_outlier_even_where_throughput_agrees(
     assert f"trial 8: {axis}" in clean.flagged[0]
 
 
-def test_mild_outliers_are_found_once_worse_ones_are_gone(made_bank: Bank, names: list[str]) -> None:
+def test_mild_outliers_are_dropped_after_worse_ones(made_bank: Bank, names: list[str]) -> None:
     worse = dict.fromkeys(range(3, 430, 12), 500.0)
     clean = drop_outliers(rows_of(made_bank, throughput=worse | {10: 3.0, 100: 1 / 3, 300: 1.3}), names)
     left_out = set(range(len(made_bank.trials))) - set(clean.rows.trial.tolist())

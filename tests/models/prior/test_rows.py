@@ -23,7 +23,7 @@ def test_repeats_become_one_row_with_their_medians(made_bank: Bank) -> None:
     assert np.isfinite(rows.observations.cpu.worker[repeated]) == np.isfinite(before.observations.cpu.worker[repeated])
 
 
-def test_repeats_of_an_odd_trial_count_once_in_the_fit(made_bank: Bank) -> None:
+def test_repeats_of_an_outlier_count_once_in_the_fit(made_bank: Bank) -> None:
     jobs = {key: each.job for key, each in made_bank.jobs.items()}
     trials = list(made_bank.trials)
     odd = trials[0].model_copy(update={"throughput": 3 * (trials[0].throughput or 0.0), "worker_cpu": 0.37})

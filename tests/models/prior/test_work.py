@@ -14,7 +14,7 @@ from sizewright.spec import Job, Model, Tables
 @pytest.mark.parametrize(
     ("rows", "zipf", "draws"), [(100, 1.05, 512), (40_000, 0.9, 1024), (5_000, 1.2, 256), (7, 0, 9)]
 )
-def test_distinct_rows_are_those_that_a_synthetic_log_has(rows: int, zipf: float, draws: int) -> None:
+def test_distinct_rows_match_a_synthetic_log(rows: int, zipf: float, draws: int) -> None:
     log = SyntheticLog([rows], dense_features=1, zipf=zipf)
     batches = log.batches(draws)
     counted_rows = [len(np.unique(next(batches).ids)) for _ in range(60)]
@@ -30,7 +30,7 @@ def test_distinct_rows_never_exceed_draws_or_rows_and_grow_with_both() -> None:
 
 
 @pytest.mark.parametrize("family", ["dlrm", "wide_deep", "dcn", "xdeepfm"])
-def test_operations_are_those_that_the_network_makes(family: str) -> None:
+def test_operations_match_those_of_the_network(family: str) -> None:
     from torch.utils.flop_counter import FlopCounterMode
 
     from sizewright.training.worker.networks import make_network

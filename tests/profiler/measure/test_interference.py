@@ -59,11 +59,11 @@ def test_replica_that_lost_little_to_others_is_not_starved(
 def test_share_lies_between_0_and_1_and_is_no_more_than_the_limit_leaves(
     cpu: float, waited: float, throttled: float, others: float | None
 ) -> None:
-    found = share(cpu, waited, throttled, others)
-    assert 0 <= found <= 1 - cpu + 1e-6
+    interference = share(cpu, waited, throttled, others)
+    assert 0 <= interference <= 1 - cpu + 1e-6
 
 
-def test_cores_of_others_are_those_of_the_host_less_our_own() -> None:
+def test_other_cores_are_those_of_the_host_without_the_trial() -> None:
     first, last = look(0, 0), look(10, 4)
     assert other_cores(socket.gethostname(), 25.0, first, last) == pytest.approx(
         2.0
@@ -76,7 +76,7 @@ TRIAL = Trial(workers=1, ps=0, throughput=1000.0, throughput_se=10.0)
 
 
 @pytest.mark.parametrize(("lost", "error", "status"), [(0.05, 10.0, "ok"), (0.2, 200.0, "ok"), (0.6, 600.0, "void")])
-def test_trial_beside_other_work_is_widened_then_void_and_says_so(lost: float, error: float, status: str) -> None:
+def test_interference_widens_the_error_and_then_voids_the_trial(lost: float, error: float, status: str) -> None:
     trial = void_if_starved(widened(TRIAL, 1.5, lost))
     assert (trial.throughput_se, trial.status) == (error, status)
     assert (trial.other_cpu_used, trial.starved_share) == (1.5, lost)
@@ -84,7 +84,7 @@ def test_trial_beside_other_work_is_widened_then_void_and_says_so(lost: float, e
     assert ("--accept-drift" in (trial.message or "")) == (status == "void")
 
 
-def test_what_the_host_did_is_read_from_it() -> None:
+def test_cpu_use_is_read_from_the_host() -> None:
     before = busy_core_seconds()
     sum(i * i for i in range(2_000_000))
     assert busy_core_seconds() > before

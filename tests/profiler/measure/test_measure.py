@@ -18,7 +18,7 @@ def still(seconds: float) -> None:
     """The trainers keep their own time."""
 
 
-def test_a_steady_trainer_is_measured_as_it_is() -> None:
+def test_constant_throughput_is_measured_exactly() -> None:
     trainer = SteadyTrainer(JOB)
     slept: list[float] = []
     trial = measure(trainer, POINT, Timing(warm_up_s=0.7, block_s=0.5), sleep=slept.append)
@@ -54,7 +54,7 @@ def test_the_standard_error_is_that_of_the_block_rates() -> None:
     assert trial.throughput_se == pytest.approx(np.std(rates, ddof=1) / np.sqrt(5))
 
 
-def test_it_runs_on_until_the_error_is_small_but_not_beyond_the_greatest_time() -> None:
+def test_measurement_ends_at_the_target_error_or_the_maximum_time() -> None:
     noisy = [100.0, 140.0] * 20
     calm = [100.0, 140.0, *[120.0] * 40]
     timing = Timing(min_s=1.0, max_s=15.0, target_se=0.02, min_steps=1)
@@ -66,7 +66,7 @@ def test_it_runs_on_until_the_error_is_small_but_not_beyond_the_greatest_time() 
     assert 3 * BLOCK_S < (settled.duration_s or 0) < 15.0
 
 
-def test_slow_steps_get_up_to_four_times_the_greatest_time() -> None:
+def test_slow_steps_get_up_to_four_times_the_maximum_time() -> None:
     trial = measure(SteadyTrainer(JOB, step_s=1.5), POINT, Timing(), sleep=still)
     assert trial.throughput == pytest.approx(3 * 64 / 1.5)
     assert trial.steps == 3 * 8
@@ -88,6 +88,6 @@ def test_cpu_above_its_quota_voids_the_trial(share: float, void: bool) -> None:
         measure(trainer, POINT, sleep=still)
 
 
-def test_cpu_is_not_judged_where_nothing_holds_it() -> None:
+def test_cpu_use_is_not_checked_without_a_limit() -> None:
     trial = measure(SteadyTrainer(JOB, worker_cpu=3.0, limited_by="none"), POINT, sleep=still)
     assert trial.limited_by == "none"

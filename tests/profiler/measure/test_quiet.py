@@ -30,12 +30,12 @@ def timing() -> object:
     return replace(AT_ONCE, block_s=0.01)
 
 
-def test_a_trial_beside_nothing_else_is_kept(timing) -> None:
+def test_trial_without_interference_is_kept(timing) -> None:
     trial = QuietMeasure(host(OWN))(SteadyTrainer(Job()), POINT, timing)
     assert trial.usable
     assert trial.workers == 2
 
 
-def test_a_trial_beside_other_work_is_void(timing) -> None:
+def test_trial_with_interference_is_void(timing) -> None:
     with pytest.raises(TrialVoidError, match="Other work"):
         QuietMeasure(host(OWN + 1.0))(SteadyTrainer(Job()), POINT, timing)

@@ -13,11 +13,11 @@ PLACES = np.array(list(itertools.product(np.linspace(0, 1, 6), repeat=2)))
 RNG = np.random.default_rng
 
 
-def test_without_failures_all_end_well() -> None:
+def test_without_failures_all_candidates_are_feasible() -> None:
     assert success_probability(PLACES, [0, 5], [], RNG(0)).tolist() == [1.0] * len(PLACES)
 
 
-def test_a_border_is_found_and_lies_askew() -> None:
+def test_slanted_border_of_feasibility_is_learned() -> None:
     truth = PLACES.sum(axis=1) < 1.1
     tried = RNG(1).permutation(len(PLACES))[:14]
     chance = success_probability(PLACES, [i for i in tried if truth[i]], [i for i in tried if not truth[i]], RNG(0))
@@ -27,21 +27,21 @@ def test_a_border_is_found_and_lies_askew() -> None:
     assert all(chance[i] == truth[i] for i in tried)
 
 
-def test_one_failure_is_a_warning_and_no_border() -> None:
+def test_one_failure_makes_its_neighbours_less_likely() -> None:
     chance = success_probability(PLACES, [], [35], RNG(0))
     assert chance[35] == 0
     assert 0.2 < chance[34] < 0.8
     assert chance[34] < chance[0]
 
 
-def test_what_failed_once_and_did_well_as_often_is_well() -> None:
+def test_as_many_successes_as_failures_are_feasible() -> None:
     assert success_probability(PLACES, [7], [7], RNG(0))[7] == 1.0
     assert success_probability(PLACES, [7], [7, 7], RNG(0))[7] == 0.0
 
 
 @pytest.mark.parametrize("most_cores", [8, 16])
 @pytest.mark.parametrize("objective", ["time", "balanced"])
-def test_what_is_recommended_runs_although_memory_ends(most_cores: int, objective: str) -> None:
+def test_recommended_allocation_runs_despite_memory_limit(most_cores: int, objective: str) -> None:
     """Half or a quarter of the candidates run out of memory, the fastest among them."""
     axes = itertools.product((1, 2, 4, 8, 12, 16), (1, 2, 4, 8), (1.0, 2.0, 4.0))
     frame = pd.DataFrame(axes, columns=["workers", "ps", "worker_cpu"])

@@ -36,7 +36,7 @@ def run(planner: AdaptivePlanner, **options: Any) -> list[SeriesStep]:
     return list(run_series(SteadyTrainer(job(), **options), planner, Sink(), "s", measure=at_once))
 
 
-def test_the_first_is_measured_at_three_scales_and_again_at_the_end() -> None:
+def test_first_allocation_is_measured_at_three_scales_and_at_the_end() -> None:
     planner = AdaptivePlanner(job(), 4.0, count=7)
     assert planner.remaining() == 7 + len(SMALLER_SCALES) + 1
     steps = run(planner)
@@ -59,15 +59,15 @@ def test_the_first_is_measured_at_three_scales_and_again_at_the_end() -> None:
     )
 
 
-def test_a_series_that_is_gone_on_with_asks_the_same() -> None:
-    whole = run(AdaptivePlanner(job(), 4.0, count=6))
-    known = [step.trial for step in whole[:5]]
+def test_continued_series_plans_the_same_trials() -> None:
+    full = run(AdaptivePlanner(job(), 4.0, count=6))
+    known = [step.trial for step in full[:5]]
     again = list(
         run_series(
             SteadyTrainer(job()), AdaptivePlanner(job(), 4.0, count=6), _Nowhere(), "s", finished=known, measure=at_once
         )
     )
-    assert [s.point for s in again] == [s.point for s in whole]
+    assert [s.point for s in again] == [s.point for s in full]
     assert [s.reused for s in again[:5]] == [True] * 5
 
 
@@ -90,7 +90,7 @@ def test_every_allocation_is_within_bounds_and_host(objective: str) -> None:
         assert 0.5 <= allocation.worker[0].cpu <= 1
 
 
-def test_a_host_must_hold_all_that_the_bounds_allow_to_be_within() -> None:
+def test_within_host_compares_the_maximum_of_the_bounds() -> None:
     assert within_host(job(), 4.0)
     assert not within_host(job(), 3.9)
 
@@ -100,7 +100,7 @@ class _Nowhere:
         pass
 
 
-def test_with_a_prior_two_trials_may_be_enough_and_the_first_is_the_best_predicted(made_bank: Bank) -> None:
+def test_prior_starts_at_the_best_prediction_and_may_need_two_trials(made_bank: Bank) -> None:
     bank_job = next(b.job for b in made_bank.jobs.values() if b.job.name == "criteo-dlrm-a")
     mine = bank_job.model_copy(update={"bounds": job().bounds, "training": job().training})
     curve = LearnedPrior.fit(made_bank.trials, made_bank.jobs).curve(mine)

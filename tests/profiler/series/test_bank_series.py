@@ -42,7 +42,7 @@ def some(count: int = 2, points: int = 3) -> list[BankSeries]:
     return [series._replace(points=series.points[:points]) for series in all_series(bank_jobs()[:7])[:count]]
 
 
-def test_every_job_is_measured_far_and_wide_within_the_host() -> None:
+def test_every_job_is_measured_over_a_wide_range_within_the_host() -> None:
     series = all_series()
     first = [s for s in series if s.name.startswith("first")]
     assert len(first) == len(bank_jobs()) >= 50
@@ -59,7 +59,7 @@ def test_every_job_is_measured_far_and_wide_within_the_host() -> None:
     assert series == all_series()
 
 
-def test_a_bank_is_measured_in_pieces_and_gone_on_with(tmp_path: Path) -> None:
+def test_interrupted_bank_is_continued(tmp_path: Path) -> None:
     host, steps = Host(), list[BankStep]()
     planned = some(3)
     options: dict[str, Any] = {"series": planned, "measure": at_once}
@@ -80,7 +80,7 @@ def test_a_bank_is_measured_in_pieces_and_gone_on_with(tmp_path: Path) -> None:
     assert bank.card["host"]["versions"]["torch"]
 
 
-def test_an_interrupted_series_loses_nothing(tmp_path: Path) -> None:
+def test_interrupted_series_loses_no_trials(tmp_path: Path) -> None:
     planned = some(1)
     with pytest.raises(KeyboardInterrupt):
         measure_bank(tmp_path, Host(fails={3: KeyboardInterrupt()}).session, series=planned, measure=at_once)
@@ -90,7 +90,7 @@ def test_an_interrupted_series_loses_nothing(tmp_path: Path) -> None:
     assert len(load_bank(tmp_path).trials) == 3
 
 
-def test_a_failed_trial_is_a_result_and_hides_none_that_is_missing(tmp_path: Path) -> None:
+def test_failed_trial_is_a_result_and_missing_trials_are_still_run(tmp_path: Path) -> None:
     options: dict[str, Any] = {"series": some(1), "measure": at_once}
     void = TrialVoidError("Other work ran.")
     fails = {1: TrialError("It broke."), 2: void, 4: void, 5: void}
@@ -103,7 +103,7 @@ def test_a_failed_trial_is_a_result_and_hides_none_that_is_missing(tmp_path: Pat
     assert len(host.opened) == 1
 
 
-def test_a_bank_that_was_measured_elsewhere_is_not_written_over(tmp_path: Path) -> None:
+def test_bank_of_another_host_is_not_overwritten(tmp_path: Path) -> None:
     shutil.copytree(SHIPPED, tmp_path / "copy")
     for resume in (False, True):
         with pytest.raises(StoreError, match="already contains other files"):
@@ -111,33 +111,33 @@ def test_a_bank_that_was_measured_elsewhere_is_not_written_over(tmp_path: Path) 
     assert len(load_bank(tmp_path / "copy").trials) > 600
 
 
-@pytest.mark.parametrize("told", ["{", "[1]", "3"])
-def test_a_folder_that_cannot_be_used_is_told(tmp_path: Path, told: str) -> None:
-    (tmp_path / "host.json").write_text(told)
+@pytest.mark.parametrize("content", ["{", "[1]", "3"])
+def test_unusable_folder_raises_store_error(tmp_path: Path, content: str) -> None:
+    (tmp_path / "host.json").write_text(content)
     for folder in (tmp_path, tmp_path / "host.json", tmp_path / "host.json" / "x"):
         with pytest.raises(StoreError, match="cannot be used for a bank"):
             measure_bank(folder, Host().session, series=some(1), measure=at_once, resume=True)
 
 
-def test_what_was_void_is_measured_again_and_counted(tmp_path: Path) -> None:
+def test_void_trials_are_measured_again_and_counted(tmp_path: Path) -> None:
     fails = {2: TrialVoidError("Other work ran."), 4: TrialVoidError("Other work ran.")}
     card = measure_bank(tmp_path, Host(fails=fails).session, series=some(1), measure=at_once)
     assert card["trials"] == 3
     assert card["discarded"] == [{"reason": "Other work ran.", "trials": 2}]
 
 
-def test_repeats_in_another_session_tell_the_noise(tmp_path: Path) -> None:
+def test_repeats_in_another_session_measure_the_noise(tmp_path: Path) -> None:
     series = all_series(bank_jobs()[:1])
     assert [s.name[:5] for s in series] == ["first", "again"]
     measure_bank(tmp_path, Host().session, series=series, measure=at_once)
     assert repeat_noise(load_bank(tmp_path).trials).pairs == REPEATED
 
 
-def test_another_host_does_not_go_on_with_it(tmp_path: Path) -> None:
+def test_bank_is_not_continued_on_another_host(tmp_path: Path) -> None:
     options: dict[str, Any] = {"series": some(1), "measure": at_once, "resume": True}
     measure_bank(tmp_path, Host().session, **options)
-    told = json.loads((tmp_path / "host.json").read_text())
-    (tmp_path / "host.json").write_text(json.dumps(told | {"cores": 999}))
+    host_record = json.loads((tmp_path / "host.json").read_text())
+    (tmp_path / "host.json").write_text(json.dumps(host_record | {"cores": 999}))
     with pytest.raises(StoreError, match=r"another host \(cores differ\)"):
         measure_bank(tmp_path, Host().session, **options)
 

@@ -19,7 +19,7 @@ with alone_on_host():
 
 
 @pytest.fixture(autouse=True)
-def own_lock(monkeypatch: pytest.MonkeyPatch, tmp_path: object) -> None:
+def separate_lock(monkeypatch: pytest.MonkeyPatch, tmp_path: object) -> None:
     monkeypatch.setenv(NAME_VARIABLE, f"sizewright-test-{os.getpid()}-{id(tmp_path)}")
 
 
@@ -27,32 +27,32 @@ def test_second_series_waits_for_the_first_and_names_it_until_that_is_killed() -
     first = subprocess.Popen([sys.executable, "-c", HOLDS], stdout=subprocess.PIPE, text=True)
     assert first.stdout is not None
     assert first.stdout.readline() == "holds\n"
-    told: list[str] = []
-    began, has_lock = threading.Event(), threading.Event()
+    messages: list[str] = []
+    is_waiting, has_lock = threading.Event(), threading.Event()
 
     def second() -> None:
-        with alone_on_host(lambda text: (told.append(text), began.set())):
+        with alone_on_host(lambda text: (messages.append(text), is_waiting.set())):
             has_lock.set()
 
     waiting = threading.Thread(target=second, daemon=True)
     waiting.start()
-    assert began.wait(10)
+    assert is_waiting.wait(10)
     assert not has_lock.wait(0.5)
     first.kill()
     assert has_lock.wait(10)
     waiting.join(10)
     first.communicate()
-    assert len(told) == 1
-    assert f"process {first.pid} of " in told[0]
+    assert len(messages) == 1
+    assert f"process {first.pid} of " in messages[0]
 
 
-def test_one_series_after_the_other_waits_for_nobody() -> None:
+def test_consecutive_series_do_not_wait() -> None:
     for _ in range(3):
         with alone_on_host(pytest.fail):
             pass
 
 
-def test_parts_of_a_host_may_have_locks_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_other_lock_name_does_not_wait(monkeypatch: pytest.MonkeyPatch) -> None:
     with alone_on_host():
         monkeypatch.setenv(NAME_VARIABLE, f"sizewright-test-{os.getpid()}-other")
         with alone_on_host(pytest.fail):

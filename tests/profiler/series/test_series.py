@@ -53,7 +53,7 @@ def test_command_that_never_reported_ends_the_series() -> None:
         assert store.trials() == []
 
 
-def test_command_that_does_not_report_once_goes_on_unless_it_would_recur() -> None:
+def test_series_continues_after_silence_unless_it_recurs() -> None:
     with TrialStore("sqlite://") as store:
         steps = run(SteadyTrainer(JOB, fails={3: NoReportsError("no samples")}), store)
         assert [step.trial.status for step in steps].count("failed") == 1
@@ -70,7 +70,7 @@ def test_command_that_does_not_report_once_goes_on_unless_it_would_recur() -> No
         (TrialVoidError("it fell over"), "void"),
     ],
 )
-def test_a_failing_trial_is_kept_as_such_and_the_others_go_on(error: BaseException, status: str) -> None:
+def test_failed_trial_is_recorded_and_the_series_continues(error: BaseException, status: str) -> None:
     trainer = SteadyTrainer(JOB, fails={3: error})
     with TrialStore("sqlite://") as store:
         steps = run(trainer, store)
@@ -83,14 +83,14 @@ def test_a_failing_trial_is_kept_as_such_and_the_others_go_on(error: BaseExcepti
     assert trainer.discarded == 1
 
 
-def test_what_was_finished_stays_when_the_series_ends_early() -> None:
+def test_finished_trials_stay_if_the_series_ends_early() -> None:
     with TrialStore("sqlite://") as store:
         with pytest.raises(KeyboardInterrupt):
             run(SteadyTrainer(JOB, fails={4: KeyboardInterrupt()}), store)
         assert [trial.status for trial in store.trials()] == ["ok"] * 3
 
 
-def test_only_what_is_missing_is_run_again() -> None:
+def test_only_missing_trials_are_run_again() -> None:
     with TrialStore("sqlite://") as store:
         with pytest.raises(KeyboardInterrupt):
             run(SteadyTrainer(JOB, fails={2: failing(), 5: KeyboardInterrupt()}), store)
@@ -105,7 +105,7 @@ def test_only_what_is_missing_is_run_again() -> None:
     assert [step.trial for step in steps if step.reused] == [finished[i] for i in sorted(done)]
 
 
-def test_a_whole_series_is_not_run_again() -> None:
+def test_complete_series_is_not_run_again() -> None:
     with TrialStore("sqlite://") as store:
         run(SteadyTrainer(JOB), store)
         trainer = SteadyTrainer(JOB)
@@ -158,7 +158,7 @@ def test_drift_compares_the_first_trial_with_its_repeat() -> None:
         assert drift(unknown) == (None, False)
 
 
-def test_a_host_that_slows_down_shows_as_drift() -> None:
+def test_slowdown_of_the_host_is_reported_as_drift() -> None:
     def slower(after: int) -> Callable[[int], float]:
         return lambda scaled: 0.1 if scaled <= after else 0.125
 
@@ -170,7 +170,7 @@ def test_a_host_that_slows_down_shows_as_drift() -> None:
         assert change == pytest.approx(-0.2 if void else 0.0, abs=0.01)
 
 
-def test_the_best_is_the_fastest_at_full_tables() -> None:
+def test_best_trial_is_the_fastest_at_full_tables() -> None:
     plan = planner()
     assert plan.best() is None
     for number, _ in zip(itertools.count(1), list(plan.points), strict=False):

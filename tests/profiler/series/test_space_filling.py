@@ -24,8 +24,8 @@ def place(allocation: Allocation) -> tuple[float, ...]:
     return (worker.replicas, ps.replicas, worker.cpu, ps.cpu)
 
 
-def roles(most: int) -> st.SearchStrategy[RoleBounds]:
-    ordered = st.tuples(st.integers(1, most), st.integers(1, most)).map(lambda pair: tuple(sorted(pair)))
+def roles(maximum: int) -> st.SearchStrategy[RoleBounds]:
+    ordered = st.tuples(st.integers(1, maximum), st.integers(1, maximum)).map(lambda pair: tuple(sorted(pair)))
     cores = st.tuples(st.floats(0.1, 16), st.floats(0.1, 16)).map(lambda pair: tuple(sorted(pair)))
     return st.builds(RoleBounds, replicas=ordered, cpu=cores)  # type: ignore[arg-type]
 
@@ -39,9 +39,9 @@ def test_the_plan_stays_within_the_bounds_and_the_host(
     try:
         allocations = space_filling_allocations(job, cores, count)
     except JobError:
-        # Only where the least replicas at the least cores that can be held do not fit, or nearly so.
-        least = worker.replicas[0] * min(0.1, worker.cpu[0]) + ps.replicas[0] * min(0.1, ps.cpu[0])
-        assert cores < least + 1.0
+        # Only if the minimum replicas at the minimum cores do not fit, or only just.
+        min_cores = worker.replicas[0] * min(0.1, worker.cpu[0]) + ps.replicas[0] * min(0.1, ps.cpu[0])
+        assert cores < min_cores + 1.0
         return
     places = [place(allocation) for allocation in allocations]
     assert len(set(places)) == len(places) <= count
@@ -56,7 +56,7 @@ def test_the_plan_stays_within_the_bounds_and_the_host(
     assert all(wc >= worker.cpu[0] and pc >= ps.cpu[0] for _, _, wc, pc in places)
 
 
-def test_a_host_too_small_for_the_least_replicas_is_refused_in_one_sentence() -> None:
+def test_host_too_small_for_the_minimum_replicas_is_refused() -> None:
     job = Job(bounds=Bounds(worker=RoleBounds(replicas=(50, 60))))
     with pytest.raises(JobError, match=r"No allocation within the bounds fits the 1.6 cores .* Lower the minimum"):
         space_filling_allocations(job, 1.6, 8)
@@ -97,7 +97,7 @@ def test_the_starter_job_gets_enough_on_a_small_host(cores: float) -> None:
     assert account.parameters["compute"] == pytest.approx(4e-5, rel=1e-6)
 
 
-def test_the_scale_of_full_tables_is_the_planners() -> None:
+def test_planner_sets_the_scale_of_full_tables() -> None:
     points = SpaceFillingPlanner(STARTER, 1.6, full_scale=0.5).points
     assert [p.table_scale for p in points[:4]] == [0.5, 0.125, 0.03125, 0.5]
 
@@ -110,17 +110,17 @@ def test_trials_shrink_and_ps_change_seldom(count: int) -> None:
     assert rest == sorted(rest, reverse=True)
 
 
-def test_the_planner_tells_the_most_replicas_to_come() -> None:
+def test_planner_names_the_largest_replica_counts() -> None:
     planner = SpaceFillingPlanner(STARTER, 3.2, count=8)
     for role in ("worker", "ps"):
         assert planner.max_replicas(role) == max(point.allocation.replicas(role) for point in planner.points)
 
 
-def test_the_same_plan_every_time() -> None:
+def test_plan_is_deterministic() -> None:
     assert SpaceFillingPlanner(STARTER, 3.2).points == SpaceFillingPlanner(STARTER, 3.2).points
 
 
-def test_without_fractions_every_replica_has_whole_cores() -> None:
+def test_replicas_without_fractions_have_integer_cores() -> None:
     for allocation in space_filling_allocations(Job(), 8.0, 9, whole_cores=True):
         assert all(group.cpu == int(group.cpu) for _, group in allocation.groups)
         assert allocation.cores() <= 8
@@ -147,7 +147,7 @@ def test_trials_of_huge_tables_ask_for_the_memory_of_their_share_of_rows() -> No
         assert point.allocation.memory_bytes() <= room
 
 
-def test_host_that_holds_no_trial_says_so_before_any() -> None:
+def test_host_too_small_for_any_trial_is_refused_at_the_start() -> None:
     with pytest.raises(JobError, match=r"A trial with 1e-06 of the tables' rows needs .* but only 64.0 MiB are free"):
         SpaceFillingPlanner(HUGE, 4.0, 64 << 20, full_scale=1e-6)
 
@@ -156,6 +156,6 @@ def test_allocations_beyond_the_memory_of_the_host_are_not_tried() -> None:
     job = Job()
     every = SpaceFillingPlanner(job, 4.0, count=6).points
     room = sorted(point.allocation.memory_bytes() for point in every)[2] / 2 * 1.2
-    held = SpaceFillingPlanner(job, 4.0, room, count=6).points
-    assert 0 < len(held) < len(every)
-    assert all(point.allocation.memory_bytes() <= room for point in held)
+    points = SpaceFillingPlanner(job, 4.0, room, count=6).points
+    assert 0 < len(points) < len(every)
+    assert all(point.allocation.memory_bytes() <= room for point in points)

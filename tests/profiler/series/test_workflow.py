@@ -52,18 +52,18 @@ def profile(hosts: Hosts, store: TrialStore, **options: Any) -> list[Trial]:
     return workflow.profile_job(trainer, planner, store, measure=at_once, **options)
 
 
-def test_a_steady_host_gives_one_series() -> None:
+def test_stable_host_gives_one_series() -> None:
     hosts = Hosts()
-    seen: list[tuple[bool, int]] = []
+    progress_steps: list[tuple[bool, int]] = []
     with TrialStore("sqlite://") as store:
-        trials = profile(hosts, store, progress=lambda step, total: seen.append((step.reused, total)))
+        trials = profile(hosts, store, progress=lambda step, total: progress_steps.append((step.reused, total)))
         assert trials == store.trials()
         assert profile(hosts, store) == trials  # nothing is left to measure
         assert hosts.ran == TOTAL
         assert len(profile(hosts, store, fresh=True)) == TOTAL
         assert hosts.ran == 2 * TOTAL
         assert len({trial.series for trial in store.trials()}) == 2
-    assert seen == [(False, TOTAL)] * TOTAL
+    assert progress_steps == [(False, TOTAL)] * TOTAL
 
 
 def test_a_series_that_drifted_is_void_and_measured_once_more() -> None:
@@ -96,12 +96,12 @@ def test_accepted_drift_is_kept_with_wider_errors() -> None:
         assert trials == store.trials()
     assert hosts.ran == TOTAL
     assert {t.status for t in trials} == {"ok"}
-    spread = 0.2 / 12**0.5  # of a steady change by a fifth
-    assert all((t.throughput_se or 0) / (t.throughput or 1) >= 0.999 * spread for t in trials)
+    host_sd = 0.2 / 12**0.5  # of a steady change by a fifth
+    assert all((t.throughput_se or 0) / (t.throughput or 1) >= 0.999 * host_sd for t in trials)
     assert "speed changed" in (trials[0].message or "")
 
 
-def test_another_hosts_series_is_not_gone_on_with() -> None:
+def test_series_of_another_host_is_not_continued() -> None:
     hosts = Hosts()
     with TrialStore("sqlite://") as store:
         profile(hosts, store)

@@ -56,13 +56,13 @@ def row(scored: Scored, workers: int, ps: int) -> int:
 
 
 def decide(
-    workers: int, ps: int, *, objective: str = "time", left: int = 10**6, change_s: float = 0.0, sd: float = 0.0,
-    changes: int = 0, **scaling: Any,
+    workers: int, ps: int, *, objective: str = "time", samples_left: int = 10**6, change_s: float = 0.0,
+    sd: float = 0.0, changes: int = 0, **scaling: Any,
 ) -> tuple[str, tuple[float, float], Any]:  # fmt: skip
     job, model, scored = case(objective, sd)
     at = row(scored, workers, ps)
     rate = float(scored.throughput[at])
-    state = CurrentState(at, {}, rate, 0.0, left, float(scored.price_per_hour[at]), changes)
+    state = CurrentState(at, {}, rate, 0.0, samples_left, float(scored.price_per_hour[at]), changes)
     allowed = np.ones(len(scored.grid), bool)
     choice = choose_change(job, model, scored, allowed, state, change_s, Scaling(**scaling), np.random.default_rng(0))
     return choice.kind, (float(scored.grid.workers[choice.row]), float(scored.grid.ps[choice.row])), choice
@@ -90,15 +90,15 @@ def test_cost_objective_releases_surplus_workers() -> None:
 
 def test_change_that_costs_more_than_it_saves_is_not_made() -> None:
     rate = 200.0
-    assert decide(2, 1, left=int(1000 * rate), change_s=90.0)[0] == "adjust"
-    kind, target, choice = decide(2, 1, left=int(100 * rate), change_s=90.0)
+    assert decide(2, 1, samples_left=int(1000 * rate), change_s=90.0)[0] == "adjust"
+    kind, target, choice = decide(2, 1, samples_left=int(100 * rate), change_s=90.0)
     assert (kind, target) == ("keep", (2.0, 1.0))
     assert "saves 0.0 % of the objective" in sentence(choice.reason)
 
 
 def test_gain_includes_the_time_of_the_change() -> None:
     """80 s at 10 times the rate after 90 s, against 800 s."""
-    _, _, choice = decide(2, 1, left=200 * 800, change_s=90.0, max_added_workers=30)
+    _, _, choice = decide(2, 1, samples_left=200 * 800, change_s=90.0, max_added_workers=30)
     rate = float(FourWorkersPerPs().predict({"workers": [16.0], "ps": [4.0]})[0])
     assert choice.gain == pytest.approx(1 - (90 + 200 * 800 / rate) / 800, abs=0.01)
 
@@ -106,7 +106,7 @@ def test_gain_includes_the_time_of_the_change() -> None:
 def test_uncertain_allocation_is_tried_only_where_that_pays() -> None:
     assert decide(16, 4, sd=0.02)[0] == "keep"
     assert decide(15, 4, sd=0.3, change_s=0.1)[0] == "adjust"  # something may well be much faster
-    assert decide(15, 4, sd=0.3, change_s=0.1, left=200 * 60)[0] == "keep"  # and is not worth it any more
+    assert decide(15, 4, sd=0.3, change_s=0.1, samples_left=200 * 60)[0] == "keep"  # and is not worth it any more
 
 
 def test_allocation_likely_to_be_worse_is_not_tried() -> None:

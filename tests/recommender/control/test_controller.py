@@ -194,7 +194,7 @@ def test_refused_stabilization_is_retried_after_the_cool_down(monkeypatch: pytes
 
 
 def test_incomplete_allocation_is_no_evidence(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where the executor tells the replicas only."""
+    """The executor reports only the replicas."""
     running = Running(at(2, 1), claimed=at(4, 1))
     observe = running.fake.observe
     monkeypatch.setattr(running.fake, "observe", lambda h: observe(h).model_copy(update={"allocation": None}))
@@ -281,10 +281,10 @@ def test_dry_run_records_plans_without_applying_them() -> None:
     running = Running(at(1, 1), dry_run=True)
     decisions = running.turns(10)
     assert running.adjusted == []
-    wanted = [each for each in decisions if each.kind == "adjust"]
-    assert wanted
-    assert wanted[0].target is not None
-    assert wanted[0].applied is None
+    adjustments = [each for each in decisions if each.kind == "adjust"]
+    assert adjustments
+    assert adjustments[0].target is not None
+    assert adjustments[0].applied is None
 
 
 def test_decisions_are_logged_with_evidence_and_a_restarted_loop_continues(tmp_path: Path) -> None:

@@ -30,7 +30,7 @@ def test_allocation_yields_one_trial_with_all_measurements() -> None:
     assert (trial.workers, trial.ps, trial.worker_cpu, trial.ps_cpu) == (3, 2, pytest.approx(0.8), 0.5)
     assert (trial.job_hash, trial.series, trial.batch_size) == (JOB.hash, "run-1", 512)
     assert trial.throughput == pytest.approx(100.0)
-    assert trial.throughput_se == pytest.approx(1.0)  # it varied by nothing, and nobody is surer than a percent
+    assert trial.throughput_se == pytest.approx(1.0)  # no variation, and the minimum is 1 %
     assert trial.worker_cpu_used == pytest.approx(0.5)
     assert trial.phase_compute_s == pytest.approx(0.08)
     assert trial.ps_busy_s == pytest.approx(0.01)
@@ -61,10 +61,10 @@ def test_short_training_yields_no_trial() -> None:
 
 
 def test_varying_throughput_has_a_larger_error() -> None:
-    steady, unsteady = RunEvidence(JOB, "a", THREE), RunEvidence(JOB, "b", THREE)
+    constant, varying = RunEvidence(JOB, "a", THREE), RunEvidence(JOB, "b", THREE)
     for i, window in enumerate(windows(10)):
-        steady.add(window)
-        unsteady.add(window._replace(samples=50 if i % 2 else 150))
-    assert unsteady.rate[0] == pytest.approx(steady.rate[0])
-    assert unsteady.rate[1] == pytest.approx(0.5 / 3, rel=0.01)
-    assert steady.rate[1] == 0.01
+        constant.add(window)
+        varying.add(window._replace(samples=50 if i % 2 else 150))
+    assert varying.rate[0] == pytest.approx(constant.rate[0])
+    assert varying.rate[1] == pytest.approx(0.5 / 3, rel=0.01)
+    assert constant.rate[1] == 0.01

@@ -81,16 +81,16 @@ def test_without_evidence_the_allocation_is_kept() -> None:
     assert scaler.act(at(2, 1), 1000.0, 0.02, 10**7, 1.0).reason == "Too little is known about other allocations."
 
 
-@pytest.mark.parametrize("left", [100_000, 10**9])
-def test_change_must_pay_for_its_seconds(left: int) -> None:
+@pytest.mark.parametrize("samples_left", [100_000, 10**9])
+def test_change_must_pay_for_its_seconds(samples_left: int) -> None:
     scaler = AutoScaler(JOB, TRIALS)
     scaler.refit([])
-    action = scaler.act(at(2, 1), rate(2, 1), 0.02, left, 90.0)
-    assert action.changes == (left > 10**6)
+    action = scaler.act(at(2, 1), rate(2, 1), 0.02, samples_left, 90.0)
+    assert action.changes == (samples_left > 10**6)
 
 
 def test_trials_of_a_slower_host_contribute_ratios_only() -> None:
-    """Else what was measured before and what the run tells would each pull the curve their way."""
+    """Otherwise earlier trials and the run would pull the curve in different directions."""
     slow = [t.model_copy(update={"throughput": 0.4 * (t.throughput or 0.0)}) for t in TRIALS]
     scaler = AutoScaler(JOB, slow)
     assert scaler.refit([trial(2, 1)]) == ""
@@ -100,7 +100,7 @@ def test_trials_of_a_slower_host_contribute_ratios_only() -> None:
 
 
 def test_allocation_beyond_the_bounds_is_compared_as_it_is() -> None:
-    """Twelve workers, where eight are allowed: what is seen there is not what eight do."""
+    """Twelve workers run although eight are allowed; their throughput is not that of eight."""
     scaler = AutoScaler(JOB, TRIALS)
     scaler.refit([])
     action = scaler.act(at(12, 4), rate(12, 4), 0.02, 10**7, 1.0)
@@ -128,15 +128,15 @@ def test_job_without_memory_limits_gets_none() -> None:
 def test_measured_memory_need_is_priced_and_bounded() -> None:
     """Fewer PS than two would each need more than they may have."""
     prices = Prices(core_hour=0.01, gib_hour=1.0)
-    most = JOB.bounds.ps.memory_bytes[1]
+    max_bytes = JOB.bounds.ps.memory_bytes[1]
     scaler = AutoScaler(JOB.model_copy(update={"prices": prices, "objective": "cost"}), TRIALS)
     scaler.refit([])
-    action = scaler.act(at(2, 4), rate(2, 4), 0.02, 10**7, 1.0, ps_needs=lambda ps: 1.5 * most / ps)
+    action = scaler.act(at(2, 4), rate(2, 4), 0.02, 10**7, 1.0, ps_needs=lambda ps: 1.5 * max_bytes / ps)
     allocations = [choice.allocation for choice in action.choices] + ([action.target] if action.target else [])
     assert allocations
     for allocation in allocations:
         assert allocation.replicas("ps") >= 2
-        assert 1.5 * most / allocation.replicas("ps") <= allocation.ps[0].memory_bytes <= most
+        assert 1.5 * max_bytes / allocation.replicas("ps") <= allocation.ps[0].memory_bytes <= max_bytes
     for choice in action.choices:
         price = allocation_price(choice.allocation, prices) / allocation_price(at(2, 4), prices)
         assert choice.price_times == pytest.approx(price)
@@ -153,9 +153,9 @@ def test_resize_costs_its_own_seconds() -> None:
     ]
     scaler = AutoScaler(job, known)
     scaler.refit([])
-    left = int(30 * rate(2, 4))
-    assert not scaler.act(at(2, 4), rate(2, 4), 0.02, left, 60.0).changes
-    target = scaler.act(at(2, 4), rate(2, 4), 0.02, left, 60.0, 0.05).target
+    samples_left = int(30 * rate(2, 4))
+    assert not scaler.act(at(2, 4), rate(2, 4), 0.02, samples_left, 60.0).changes
+    target = scaler.act(at(2, 4), rate(2, 4), 0.02, samples_left, 60.0, 0.05).target
     assert target is not None
     assert (target.replicas("worker"), target.replicas("ps")) == (2, 4)
     assert target.worker[0].cpu > 0.5

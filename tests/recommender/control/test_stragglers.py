@@ -26,9 +26,9 @@ def steps_until_detected(ratio: float, seed: int, workers: int = 4, noise: float
     for step in range(1, 101):
         seconds = 0.05 * np.exp(noise * rng.standard_normal(workers))
         seconds[1] *= ratio
-        found = watch.add(window(*(replica(f"worker-{i}", float(s)) for i, s in enumerate(seconds))))
-        if found:
-            assert ratio == 1 or [slow.name for slow in found] == ["worker-1"]
+        stragglers = watch.add(window(*(replica(f"worker-{i}", float(s)) for i, s in enumerate(seconds))))
+        if stragglers:
+            assert ratio == 1 or [slow.name for slow in stragglers] == ["worker-1"]
             return step
     return None
 
@@ -75,9 +75,9 @@ def test_ps_are_compared_with_ps() -> None:
         replica("ps-0", 0.01, 20),
         replica("ps-1", 0.05, 20),
     )
-    found = [watch.add(slow) for _ in range(3)][-1]
-    assert [(slow.name, slow.role) for slow in found] == [("ps-1", "ps")]
-    assert found[0].ratio == pytest.approx(5.0)
+    stragglers = [watch.add(slow) for _ in range(3)][-1]
+    assert [(slow.name, slow.role) for slow in stragglers] == [("ps-1", "ps")]
+    assert stragglers[0].ratio == pytest.approx(5.0)
 
 
 def test_single_replica_has_no_pace() -> None:

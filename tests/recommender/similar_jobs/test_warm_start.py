@@ -45,20 +45,20 @@ def rate(answer: Recommendation) -> float:
     return answer.predicted.throughput.value
 
 
-def test_without_runs_it_is_the_prior_alone_and_says_so(ask) -> None:
+def test_recommendation_without_runs_is_that_of_the_prior(ask) -> None:
     plain = ask()
     assert any(text.startswith("Cold start") for text in plain.reasons)
     assert plain.evidence.similar == ()
 
 
-def test_a_much_different_job_is_not_used(ask, job: Job, prior: LearnedPrior, made_bank: Bank) -> None:
+def test_distant_job_is_not_used(ask, job: Job, prior: LearnedPrior, made_bank: Bank) -> None:
     known = [each.job for each in made_bank.jobs.values()]
     far = max(known, key=lambda other: prior.job_effects.distance(job, other))
     assert prior.job_effects.distance(job, far) > prior.job_effects.max_distance
     assert ask(run(far, prior, factor=0.1, peaks=(8 * GIB, 8 * GIB))) == ask()
 
 
-def test_jobs_like_it_that_went_half_as_fast_move_it_towards_half(ask, job: Job, prior: LearnedPrior) -> None:
+def test_similar_jobs_at_half_speed_lower_the_prediction(ask, job: Job, prior: LearnedPrior) -> None:
     history = [run(scaled_job(job, times), prior, factor=0.5, workers=n) for times, n in ((0.5, 2), (2, 3), (1.5, 4))]
     plain, answer = ask(), ask(*history)
     assert rate(answer) == pytest.approx(0.5 * rate(plain), rel=0.15)
@@ -82,7 +82,7 @@ def test_many_runs_of_one_job_count_little_more_than_a_few(ask, job: Job, prior:
     assert weight(30) - weight(3) < 0.15
 
 
-def test_earlier_runs_of_the_job_itself_are_named_so(ask, job: Job, prior: LearnedPrior) -> None:
+def test_earlier_runs_of_the_job_itself_are_named(ask, job: Job, prior: LearnedPrior) -> None:
     own, other = run(job, prior, factor=0.8), run(scaled_job(job, 2), prior, factor=0.8)
     (alone,) = [text for text in ask(own).reasons if text.startswith("Warm start")]
     assert alone == "Warm start from 1 earlier run of this job (100 %)."
@@ -134,7 +134,7 @@ def memory(answer: Recommendation) -> tuple[int, int]:
     return answer.target.worker[0].memory_bytes, answer.target.ps[0].memory_bytes
 
 
-def test_peaks_of_jobs_like_it_raise_memory(ask, job: Job, prior: LearnedPrior) -> None:
+def test_memory_peaks_of_similar_jobs_raise_the_request(ask, job: Job, prior: LearnedPrior) -> None:
     plain, answer = ask(), ask(run(scaled_job(job, 2), prior, peaks=(2 * GIB, GIB)))
     assert memory(plain)[0] < 2 * GIB <= memory(answer)[0]
     assert memory(plain)[1] < memory(answer)[1]

@@ -54,7 +54,7 @@ def said(answer: Recommendation, part: str) -> str:
     return sentences[0]
 
 
-def test_memory_that_nothing_tells_is_unknown_and_not_asked_for() -> None:
+def test_unknown_memory_is_not_requested() -> None:
     answer = recommend(SizingRequest(own_code(), rows()))
     assert answer.predicted is not None
     assert answer.target is not None
@@ -66,7 +66,7 @@ def test_memory_that_nothing_tells_is_unknown_and_not_asked_for() -> None:
     assert not any("predicted peak" in reason for reason in answer.reasons)
 
 
-def test_memory_that_nothing_tells_takes_what_the_bounds_of_the_job_allow() -> None:
+def test_unknown_memory_gets_the_maximum_of_the_bounds() -> None:
     worker = BOUNDS.worker.model_copy(update={"memory_bytes": (GIB, 4 * GIB)})
     answer = recommend(
         SizingRequest(own_code().model_copy(update={"bounds": BOUNDS.model_copy(update={"worker": worker})}), rows())
@@ -270,11 +270,11 @@ def test_tables_that_no_host_can_hold_are_sized_from_trials_at_several_scales() 
     assert recommend(SizingRequest(job, one_scale)).status == "not_enough_data"
 
 
-def test_a_deadline_that_the_objective_does_not_use_is_said() -> None:
+def test_unused_deadline_is_stated() -> None:
     answer = recommend(SizingRequest(small_job(objective="cost", deadline=60), trials()))
     assert "The deadline of 1.0 min is not used" in said(answer, "deadline")
 
 
-def test_lower_and_upper_are_the_target_where_nothing_costs_anything() -> None:
+def test_lower_and_upper_equal_the_target_without_prices() -> None:
     answer = recommend(SizingRequest(small_job(prices={"core_hour": 0, "gib_hour": 0, "gpu_hour": 0}), trials()))
     assert answer.lower == answer.target == answer.upper

@@ -18,7 +18,7 @@ ONE = RoleBounds(replicas=(1, 1), cpu=(1, 1))
 
 
 @given(st.integers(1, 10_000), st.integers(0, 10_000))
-def test_counts_hold_both_ends_and_nothing_outside(low: int, more: int) -> None:
+def test_counts_include_both_bounds_and_nothing_outside(low: int, more: int) -> None:
     counts = counts_between(low, low + more)
     assert (counts[0], counts[-1]) == (low, low + more)
     assert counts == sorted(set(counts))
@@ -28,7 +28,7 @@ def test_counts_hold_both_ends_and_nothing_outside(low: int, more: int) -> None:
 
 
 @given(st.floats(0.01, 500), st.floats(0, 500))
-def test_sizes_hold_both_ends_and_nothing_outside(low: float, more: float) -> None:
+def test_sizes_include_both_bounds_and_nothing_outside(low: float, more: float) -> None:
     high = low + more
     sizes = sizes_between(low, high)
     assert (sizes[0], sizes[-1]) == (low, high)
@@ -49,7 +49,7 @@ def test_sizes_are_plain_numbers_in_nearly_even_ratios(low: float, high: float, 
     assert sizes_between(low, high) == pytest.approx(sizes)
 
 
-def test_the_grid_is_every_combination_once() -> None:
+def test_grid_contains_every_combination_once() -> None:
     grid = make_grid(small_job().bounds, 256)
     rows = set(map(tuple, grid.rows.tolist()))
     assert len(rows) == len(grid)
@@ -62,8 +62,8 @@ def test_the_grid_is_every_combination_once() -> None:
     assert (allocation.worker[0].memory_bytes, allocation.ps[0].memory_bytes) == (5, 7)
 
 
-def pairs(least: float, greatest: float) -> st.SearchStrategy[tuple[float, float]]:
-    numbers = st.floats(least, greatest).map(lambda number: round(number, 2))
+def pairs(minimum: float, maximum: float) -> st.SearchStrategy[tuple[float, float]]:
+    numbers = st.floats(minimum, maximum).map(lambda number: round(number, 2))
     return st.tuples(numbers, numbers).map(lambda pair: (min(pair), max(pair)))
 
 
@@ -75,7 +75,7 @@ def pairs(least: float, greatest: float) -> st.SearchStrategy[tuple[float, float
     workers=(1.0, 28.0), ps=(1.0, 16.0), worker_cpu=(1.0, 31.0), ps_cpu=(0.25, 11.0), factor=1.0, seed=0, gpus=(0, 1)
 )
 @settings(max_examples=60, deadline=None)
-def test_the_grid_has_what_was_measured_and_the_ends_and_is_fine_between(
+def test_grid_contains_trials_and_bounds_with_fine_steps_between(
     workers: Any, ps: Any, worker_cpu: Any, ps_cpu: Any, factor: float, seed: int, gpus: tuple[int | None, ...]
 ) -> None:
     counts = [tuple(int(end) for end in pair) for pair in (workers, ps)]
@@ -97,18 +97,18 @@ def test_the_grid_has_what_was_measured_and_the_ends_and_is_fine_between(
     ]
     grid = make_grid(bounds, 512, trials=rows, supported_ranges=measured_ranges(rows))
     assert len(grid) <= 30_100
-    there = set(map(tuple, grid.rows.tolist()))
+    grid_rows = set(map(tuple, grid.rows.tolist()))
     for t in rows:
         if ps_cpu[0] <= t.ps_cpu <= ps_cpu[1]:
             place = (t.workers, t.ps, t.worker_cpu, t.ps_cpu, 512.0, float(t.worker_gpu or 0))
-            assert tuple(np.round(place, 9)) in there
+            assert tuple(np.round(place, 9)) in grid_rows
     for column, ends in zip(vars(grid).values(), [*counts, worker_cpu, ps_cpu], strict=False):
         assert column.min() == pytest.approx(ends[0])
         assert column.max() == pytest.approx(ends[1])
     assert set(grid.worker_gpu) == {float(count or 0) for count in gpus}
     cores = np.array([t.worker_cpu for t in rows])
-    least, greatest = max(cores.min() / 2, worker_cpu[0]), min(cores.max() * 2, worker_cpu[1])
-    inside = np.unique(grid.worker_cpu[(grid.worker_cpu >= least - 1e-9) & (grid.worker_cpu <= greatest + 1e-9)])
+    minimum, maximum = max(cores.min() / 2, worker_cpu[0]), min(cores.max() * 2, worker_cpu[1])
+    inside = np.unique(grid.worker_cpu[(grid.worker_cpu >= minimum - 1e-9) & (grid.worker_cpu <= maximum + 1e-9)])
     assert (inside[1:] <= 3.4 * inside[:-1]).all()
 
 
@@ -124,7 +124,7 @@ def test_finer_rows_lie_between_the_neighbours_of_the_best_and_are_new() -> None
 
 @given(low=st.integers(1, 10**6), factor=st.floats(1, 1000))
 @settings(deadline=None)
-def test_batch_sizes_double_from_the_least_to_the_greatest(low: int, factor: float) -> None:
+def test_batch_sizes_double_from_minimum_to_maximum(low: int, factor: float) -> None:
     one = RoleBounds(replicas=(1, 1), cpu=(1, 1))
     high = int(low * factor)
     sizes = make_grid(Bounds(worker=one, ps=one, batch_size=(low, high)), 512).batch_size.tolist()

@@ -13,7 +13,7 @@ POINTS = st.lists(st.tuples(TIED, TIED), min_size=1, max_size=40) | st.lists(
 
 
 @given(POINTS)
-def test_it_is_the_front_that_comparing_all_with_all_finds(points: list[tuple[float, float]]) -> None:
+def test_front_equals_that_of_pairwise_comparison(points: list[tuple[float, float]]) -> None:
     gain, cost = np.array(points).T
     front = pareto_front(gain, cost)
     undominated = {

@@ -7,7 +7,7 @@ from sizewright.spec.wording import sentence
 TESTED = Job(bounds=Bounds(tested_workers=8))
 
 
-def test_more_asynchronous_workers_than_were_tested_are_warned_of() -> None:
+def test_more_asynchronous_workers_than_tested_give_a_warning() -> None:
     assert untested_workers_warning(TESTED, 8) is None
     warning = untested_workers_warning(TESTED, 9)
     assert warning
@@ -16,6 +16,6 @@ def test_more_asynchronous_workers_than_were_tested_are_warned_of() -> None:
     )
 
 
-def test_synchronous_workers_are_not_and_where_nothing_was_said_neither() -> None:
+def test_synchronous_and_untested_jobs_give_no_warning() -> None:
     assert untested_workers_warning(TESTED.model_copy(update={"training": Training(sync="sync")}), 9) is None
     assert untested_workers_warning(Job(), 100) is None

@@ -27,10 +27,14 @@ def objective_of(answer: Recommendation, objective: str) -> float:
     return {"time": time_s, "balanced": time_s * cost}.get(objective, cost)
 
 
-def inside(outer: tuple[float, float], *, whole: bool) -> st.SearchStrategy[tuple[float, float]]:
-    """Bounds inside others, within what the trials leave room for."""
-    most = min(outer[1], 8 if whole else 3)
-    ends = st.integers(int(outer[0]), int(most)) if whole else st.floats(outer[0], most).map(lambda x: round(x, 2))
+def inside(outer: tuple[float, float], *, integers: bool) -> st.SearchStrategy[tuple[float, float]]:
+    """Return a strategy of bounds within `outer` and within the range that the trials support."""
+    maximum = min(outer[1], 8 if integers else 3)
+    ends = (
+        st.integers(int(outer[0]), int(maximum))
+        if integers
+        else st.floats(outer[0], maximum).map(lambda x: round(x, 2))
+    )
     return st.tuples(ends, ends).map(lambda pair: (min(pair), max(pair)))
 
 
@@ -41,10 +45,10 @@ def nested(draw: st.DrawFn) -> tuple[Bounds, Bounds]:
     for role in ("worker", "ps"):
         counts = (1, draw(st.sampled_from([2, 4, 8, 64, 400])))
         cores = (draw(st.sampled_from([0.1, 0.2])), draw(st.sampled_from([1.0, 2.0, 16.0, 64.0])))
-        pairs = (draw(inside(counts, whole=True)), draw(inside(cores, whole=False))), (counts, cores)
-        for found, (replicas, cpu) in zip(roles, pairs, strict=True):
-            found[role] = RoleBounds(replicas=replicas, cpu=cpu, memory=(0, 64 * GIB))
-    narrow, wide = (Bounds(**found) for found in roles)
+        pairs = (draw(inside(counts, integers=True)), draw(inside(cores, integers=False))), (counts, cores)
+        for bounds_by_role, (replicas, cpu) in zip(roles, pairs, strict=True):
+            bounds_by_role[role] = RoleBounds(replicas=replicas, cpu=cpu, memory=(0, 64 * GIB))
+    narrow, wide = (Bounds(**bounds_by_role) for bounds_by_role in roles)
     return narrow, wide
 
 
@@ -78,19 +82,19 @@ def test_wider_bounds_never_give_a_worse_answer(
 
 
 @pytest.mark.parametrize("role", ["worker", "ps"])
-def test_the_answer_stays_as_the_bound_of_the_cores_grows(role: str) -> None:
-    found = []
-    for most in (2, 4, 16, 32, 64, 128):
+def test_wider_core_bounds_do_not_reduce_throughput(role: str) -> None:
+    throughputs = []
+    for max_cores in (2, 4, 16, 32, 64, 128):
         bounds: dict[str, Any] = JOB.bounds.model_dump()
-        bounds[role]["cpu"] = (bounds[role]["cpu"][0], most)
+        bounds[role]["cpu"] = (bounds[role]["cpu"][0], max_cores)
         job = Job.model_validate(JOB.model_dump() | {"bounds": bounds, "objective": "time"})
         answer = recommend(SizingRequest(job, TRIALS))
         assert answer.predicted is not None
-        found.append(answer.predicted.throughput.value)
-    assert all(wider >= 0.999 * narrower for narrower, wider in itertools.pairwise(found))
+        throughputs.append(answer.predicted.throughput.value)
+    assert all(wider >= 0.999 * narrower for narrower, wider in itertools.pairwise(throughputs))
 
 
-def test_a_measured_allocation_is_weighed_however_odd_its_sizes() -> None:
+def test_measured_allocation_is_a_candidate_even_with_unusual_sizes() -> None:
     odd = [t.model_copy(update={"worker_cpu": 0.731 if t.worker_cpu == 0.5 else t.worker_cpu}) for t in TRIALS]
     best = [t.model_copy(update={"throughput": (t.throughput or 0) * 6}) if t.worker_cpu == 0.731 else t for t in odd]
     answer = recommend(SizingRequest(Job.model_validate(JOB.model_dump() | {"objective": "balanced"}), best))

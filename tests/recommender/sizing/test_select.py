@@ -331,7 +331,7 @@ def test_allocation_that_the_quota_excludes_is_not_proposed_as_a_trial() -> None
 
 
 @pytest.mark.parametrize("objective", OBJECTIVES)
-def test_beyond_twice_the_measured_range_nothing_is_chosen_unless_covered(objective: str) -> None:
+def test_target_stays_within_twice_the_measured_range_unless_covered(objective: str) -> None:
     rows = [t for t in trials() if t.workers <= 2]
     wide = BOUNDS.model_dump() | {"worker": {"replicas": [1, 40], "cpu": [0.1, 3.0], "memory": [0, "4Gi"]}}
     job = small_job(objective=objective, bounds=wide)
@@ -353,7 +353,7 @@ def test_beyond_twice_the_measured_range_nothing_is_chosen_unless_covered(object
         assert answer.reasons == tuple(map(sentence, answer.reason_details))
 
 
-def test_where_all_is_beyond_the_measured_range_it_names_the_trial_to_run() -> None:
+def test_trial_is_suggested_if_all_allocations_exceed_the_measured_range() -> None:
     far = BOUNDS.model_dump() | {"worker": {"replicas": [20, 30], "cpu": [0.5, 1.0], "memory": [0, "4Gi"]}}
     answer = recommend(SizingRequest(small_job(bounds=far), trials()))
     remedies = numbered(answer, "not_enough_data")
@@ -362,14 +362,14 @@ def test_where_all_is_beyond_the_measured_range_it_names_the_trial_to_run() -> N
     assert recommend(SizingRequest(small_job(bounds=far), trials(), extrapolate=True)).status == "ok"
 
 
-def test_cores_that_were_never_varied_are_not_taken_away() -> None:
+def test_cores_that_never_varied_are_not_reduced() -> None:
     rows = [t for t in trials() if t.worker_cpu == 1.0]
     wide = BOUNDS.model_dump() | {"worker": {"replicas": [1, 4], "cpu": [0.5, 1.5], "memory": [0, "4Gi"]}}
     answer = recommend(SizingRequest(small_job(bounds=wide, objective="cost"), rows))
     assert target_of(answer).worker[0].cpu == 1.0
 
 
-def test_three_known_columns_size_the_counts_and_the_rest_is_said_to_be_assumed() -> None:
+def test_trials_of_three_columns_size_the_counts_and_state_assumptions() -> None:
     unknown = dict.fromkeys(
         ("worker_cpu", "ps_cpu", "batch_size", "embedding_bytes", "worker_memory_bytes", "ps_memory_bytes",
          "worker_cpu_used", "ps_cpu_used", "host", "limited_by", "sync")
@@ -458,7 +458,7 @@ def test_only_messages_of_the_profiler_are_said_to_widen_intervals() -> None:
     assert f"{drifted} Intervals are widened accordingly." in assumptions
 
 
-def test_a_batch_size_within_bounds_may_be_chosen() -> None:
+def test_batch_size_within_bounds_can_be_chosen() -> None:
     rows = [
         t.model_copy(update={"batch_size": m, "throughput": rate(t.workers, t.ps, t.worker_cpu or 1, t.ps_cpu or 1, m)})
         for t in trials()
@@ -521,7 +521,7 @@ def test_no_alternative_is_beaten_in_throughput_and_cost() -> None:
         assert a.chosen or not any(b.throughput.value >= a.throughput.value and b.cost < a.cost for b in rows)
 
 
-def test_a_cluster_that_declares_slow_links_gets_less() -> None:
+def test_cluster_with_slow_links_has_lower_predicted_throughput() -> None:
     rows = [t.model_copy(update={"network_bytes": 3e6}) for t in trials()]
     kinds = {gbps: HostKind(kind="a", count=9, cpu=16, memory=64 * GIB, network_gbps=gbps) for gbps in (0.05, 100.0)}
     slow, fast = (
@@ -535,7 +535,7 @@ def test_a_cluster_that_declares_slow_links_gets_less() -> None:
     assert any("no trial measured its network traffic" in text for text in silent.evidence.assumptions)
 
 
-def test_memory_asked_for_comes_with_the_chance_that_it_is_not_enough() -> None:
+def test_requested_memory_has_an_oom_probability() -> None:
     predicted = recommend(SizingRequest(small_job(), trials())).predicted
     assert predicted is not None
     assert predicted.worker_oom_probability is not None

@@ -97,7 +97,7 @@ def test_process_within_its_memory_survives_and_its_peak_is_read(
     assert stdout == f"{256 << 20}\n"
     assert group.oom_kills() == 0
     if group.memory_peak_bytes() == 0:
-        pytest.skip("this kernel tells no peak")
+        pytest.skip("this kernel reports no peak")
     assert 256 << 20 <= group.memory_peak_bytes() < 320 << 20
     if group.version == 1:  # v2 can reset it from Linux 6.12 on
         group.reset_memory_peak()
@@ -214,7 +214,7 @@ def test_version_2_reads_its_own_files(version2: CgroupTree) -> None:
     assert child.throttled_s() == 0.75
     assert child.oom_kills() == 2
     (folder / "memory.peak").write_text("123456\n")
-    assert child.memory_peak_bytes() == 0  # it cannot be started anew, so the process's own peak counts
+    assert child.memory_peak_bytes() == 0  # it cannot be reset, so the peak of the process counts
 
 
 @pytest.mark.parametrize("controllers", ["cpu pids", "memory", ""])

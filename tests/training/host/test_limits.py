@@ -61,7 +61,7 @@ ended.set()
 """
     host = sorted(os.sched_getaffinity(0))
     if len(host) < 2:
-        pytest.skip("one core cannot be told from all")
+        pytest.skip("one core cannot be distinguished from all")
     before, pinned, how, period, freed, after = replica(code)
     assert (before, how, after, period) == ("none", "affinity", "none", None)
     assert pinned == [[host[1]]] * 2
@@ -90,7 +90,7 @@ limits.set_cpu(1)
 print(json.dumps([threading.active_count(), masks()]))
 """
     if len(os.sched_getaffinity(0)) < 2:
-        pytest.skip("one core cannot be told from all")
+        pytest.skip("one core cannot be distinguished from all")
     listed, pinned = replica(code)
     assert len(pinned) > listed
     assert all(len(mask) == 1 for mask in pinned)

@@ -228,15 +228,15 @@ def test_every_sample_is_trained_once_despite_hand_backs(
             elif op == Op.hand_back:
                 sample_leases.hand_back(1)
             else:
-                lease_given = sample_leases.lease(1, 0.0) if op == Op.want else None
+                granted = sample_leases.lease(1, 0.0) if op == Op.want else None
                 state = (
                     LeaseState.leased
-                    if lease_given
+                    if granted
                     else LeaseState.finished
                     if sample_leases.finished
                     else LeaseState.nothing
                 )
-                session.answer(state, *(lease_given[:3] if lease_given else (0, 0, 0)))
+                session.answer(state, *(granted[:3] if granted else (0, 0, 0)))
 
     def report(portion: LeasedBatch) -> None:
         session.feed.trained(portion)

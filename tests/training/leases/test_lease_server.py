@@ -31,7 +31,7 @@ def feed_of(server: LeaseServer, worker: int) -> LeasedBatches:
 
 
 def train(feed: LeasedBatches, batches: int | None = None) -> list[int]:
-    """So many batches, or all there are; the samples that were trained."""
+    """Train `batches` batches, or all of them, and return the samples."""
     trained: list[int] = []
     tag = 0
     while not feed.finished and (batches is None or tag < batches):
@@ -104,7 +104,7 @@ def test_released_worker_is_ignored(server: LeaseServer) -> None:
     feed.trained(batch)
 
     def next_leases() -> None:
-        while True:  # it may have been told of one more
+        while True:  # it may have got one more lease
             feed._next_sample = feed._end
             feed.next()
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from sizewright.training.leases.sample_leases import Lease, SampleLeases
 from sizewright.training.leases.sample_ranges import SampleRanges
 
-HeldLeases = dict[int, dict[int, Lease]]  # by worker and lease id
+OpenLeases = dict[int, dict[int, Lease]]  # by worker and lease id
 
 
 class SimulatedWorkers:
@@ -18,35 +18,35 @@ class SimulatedWorkers:
 
     def __init__(self, sample_leases: SampleLeases) -> None:
         self.sample_leases, self.now, self.counts = sample_leases, 0.0, Counter[int]()
-        self.held: HeldLeases = {}
+        self.open_leases: OpenLeases = {}
 
     def lease(self, worker: int) -> None:
         lease = self.sample_leases.lease(worker, self.now)
         if lease is not None:
             assert lease.start < lease.end
-            self.held.setdefault(worker, {})[lease.id] = lease
-            assert len(self.held[worker]) <= 2
+            self.open_leases.setdefault(worker, {})[lease.id] = lease
+            assert len(self.open_leases[worker]) <= 2
 
     def train(self, worker: int, share: float) -> None:
         self.now += 0.1
-        for id, lease in list(self.held.get(worker, {}).items())[:1]:
+        for id, lease in list(self.open_leases.get(worker, {}).items())[:1]:
             until = lease.start + max(1, round(share * (lease.end - lease.start)))
             self.counts.update(range(lease.start, until))
             self.sample_leases.report(worker, id, until, self.now)
-            self.held[worker][id] = lease._replace(start=until)
+            self.open_leases[worker][id] = lease._replace(start=until)
             if until == lease.end:
-                del self.held[worker][id]
+                del self.open_leases[worker][id]
 
     def leave(self, worker: int, died: bool) -> None:
-        held = self.held.pop(worker, {})
-        remaining = sum(lease.end - lease.start for lease in held.values())
+        open_leases = self.open_leases.pop(worker, {})
+        remaining = sum(lease.end - lease.start for lease in open_leases.values())
         if died:
             applied = SampleRanges((k, k + 1) for k in self.counts)
             assert self.sample_leases.release(worker, [applied, applied]) == remaining
         else:
             self.sample_leases.hand_back(worker)
         before = self.sample_leases.trained_ranges()
-        for lease in held.values():  # too late
+        for lease in open_leases.values():  # too late
             self.sample_leases.report(worker, lease.id, lease.end, self.now)
         assert self.sample_leases.trained_ranges() == before
 
@@ -56,8 +56,12 @@ class SimulatedWorkers:
             self.counts
         )
         assert self.sample_leases.remaining() == total - len(self.counts)
-        out = {worker: sum(x.end - x.start for x in held.values()) for worker, held in self.held.items() if held}
-        assert self.sample_leases.leased() == out
+        open_samples = {
+            worker: sum(lease.end - lease.start for lease in leases.values())
+            for worker, leases in self.open_leases.items()
+            if leases
+        }
+        assert self.sample_leases.leased() == open_samples
         assert self.sample_leases.finished == (len(self.counts) == total)
 
 
@@ -105,19 +109,19 @@ def race(
     done: dict[int, list[tuple[float, int]]] = {worker: [] for worker in rates}
     queue = [(0.0, worker) for worker in rates]
     heapq.heapify(queue)
-    held: dict[int, list[Lease]] = {worker: [] for worker in rates}
+    leases: dict[int, list[Lease]] = {worker: [] for worker in rates}
     while queue:
         now, worker = heapq.heappop(queue)
         if now > until_s:
             break
-        if held[worker]:
-            lease = held[worker].pop(0)
+        if leases[worker]:
+            lease = leases[worker].pop(0)
             sample_leases.report(worker, lease.id, lease.end, now)
             done[worker].append((now, lease.end - lease.start))
         while (new := sample_leases.lease(worker, now)) is not None:
-            held[worker].append(new)
-        if held[worker]:
-            heapq.heappush(queue, (now + (held[worker][0].end - held[worker][0].start) / rates[worker], worker))
+            leases[worker].append(new)
+        if leases[worker]:
+            heapq.heappush(queue, (now + (leases[worker][0].end - leases[worker][0].start) / rates[worker], worker))
     return done
 
 

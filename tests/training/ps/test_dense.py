@@ -23,7 +23,7 @@ def gradients(steps: int, seed: int = 0) -> Floats:
     return np.random.default_rng(seed).standard_normal((steps, SIZE)).astype(np.float32)
 
 
-def whole(name: str) -> DenseSlice:
+def full_slice(name: str) -> DenseSlice:
     return DenseSlice(0, np.linspace(-1, 1, SIZE, dtype=np.float32), dense_rule(rule(name)))
 
 
@@ -49,7 +49,7 @@ def test_repartitioned_slices_train_like_the_full_vector(
     name: str, first: list[int], second: list[int], steps: int
 ) -> None:
     """Weights and optimizer state, in any division, are those of the undivided vector."""
-    reference, parts = whole(name), cut([whole(name)], first)
+    reference, parts = full_slice(name), cut([full_slice(name)], first)
     for number, grads in enumerate(gradients(2 * steps)):
         if number == steps:
             parts = cut(parts, second)
@@ -66,10 +66,10 @@ def test_repartitioned_slices_train_like_the_full_vector(
 def test_runs_update_their_intersection_with_a_slice(cuts: list[int], runs: list[int]) -> None:
     marked = [slice(a, b) for a, b in list(pairwise(runs))[::2]]
     (grads,) = gradients(1)
-    reference = whole("adagrad")
+    reference = full_slice("adagrad")
     for run in marked:
         reference.update(grads, [run])
-    parts = cut([whole("adagrad")], cuts)
+    parts = cut([full_slice("adagrad")], cuts)
     for part in parts:
         assert part.total == SIZE
         part.update(grads[part.start : part.end], part.inside(marked))
@@ -79,12 +79,12 @@ def test_runs_update_their_intersection_with_a_slice(cuts: list[int], runs: list
 @pytest.mark.parametrize("name", sorted(RULES))
 def test_each_weight_has_its_own_accumulator(name: str) -> None:
     """Row-wise Adagrad is Adagrad here: otherwise all weights of a slice would share one accumulator."""
-    dense = whole(name)
+    dense = full_slice(name)
     dense.update(gradients(1)[0])
     width = {"sgd": 0, "adagrad": 1, "rowwise_adagrad": 1, "adam": 2}[name]
     assert dense.part(0, SIZE)[2].shape == (SIZE, width)
-    if name in ("adagrad", "rowwise_adagrad"):  # the first step is the rate whatever the gradient
-        np.testing.assert_allclose(np.abs(dense.copy() - whole(name).copy()), 0.1, rtol=1e-4)
+    if name in ("adagrad", "rowwise_adagrad"):  # the first step is the learning rate for any gradient
+        np.testing.assert_allclose(np.abs(dense.copy() - full_slice(name).copy()), 0.1, rtol=1e-4)
 
 
 def test_returned_and_accepted_weights_are_copies() -> None:

@@ -80,7 +80,7 @@ class ServerPool:
             for i in sources:
                 self.ps(i).drop_previous()
             in_threads(*(migration.remove_moved_rows for migration in migrations))
-        for peer in (peer for own in peers.values() for peer in own.values()):
+        for peer in (peer for connections in peers.values() for peer in connections.values()):
             peer.close()
         return [migration.stats for migration in migrations]
 

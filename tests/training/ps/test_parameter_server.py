@@ -153,7 +153,7 @@ def test_sync_round_applies_the_mean_once(workers: int) -> None:
 
 
 def test_sync_adagrad_steps_once_with_the_mean() -> None:
-    """Adagrad's first step is the rate whatever the gradient; two steps would be longer."""
+    """The first step of Adagrad is the learning rate for any gradient; two steps would be longer."""
     ps = make_ps(name="adagrad", sync=True)
     start = rows_of(ps, [3])
     work(ps, 1, [[3], [3]], np.array([-1, -5], np.float32))
@@ -161,7 +161,7 @@ def test_sync_adagrad_steps_once_with_the_mean() -> None:
 
 
 def test_new_server_without_its_partitions_gives_no_snapshot() -> None:
-    """What it has would be taken for what was trained."""
+    """Its incomplete rows would otherwise be restored as the trained model."""
     ps = make_ps(version=0)
     with pytest.raises(ConnectionError, match="has not begun"):
         ps.begin_snapshot(all_rows=True)

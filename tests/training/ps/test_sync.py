@@ -19,25 +19,25 @@ def push_of(value: float, slots: tuple[int, ...] = (0,)) -> PendingPush:
 
 
 class Table:
-    """A pacing whose calls may wait, each in a thread of its own; remembers what was applied and what calls told."""
+    """An UpdateSync whose calls run in separate threads, with the applied pushes and the results of calls."""
 
     def __init__(self, make: Callable[[threading.Condition], UpdateSync]) -> None:
         self.lock = threading.Lock()
         self.pacing = make(threading.Condition(self.lock))
         self.applied: list[float] = []
-        self.told: dict[threading.Thread, object] = {}
+        self.results: dict[threading.Thread, object] = {}
 
     def call(self, function: Callable[[], object]) -> threading.Thread:
-        """Returns once the call has begun: it has ended, or it waits."""
+        """Start the call in a thread and return once it has ended or waits."""
         started = threading.Event()
 
         def run() -> None:
             with self.lock:
                 started.set()
                 try:
-                    self.told[threading.current_thread()] = function()
+                    self.results[threading.current_thread()] = function()
                 except ConnectionError as error:
-                    self.told[threading.current_thread()] = error
+                    self.results[threading.current_thread()] = error
 
         thread = threading.Thread(target=run, daemon=True)
         thread.start()
@@ -46,7 +46,7 @@ class Table:
             return thread
 
     def do(self, function: Callable[[], object]) -> None:
-        """A call that must not wait."""
+        """Run a call that must not wait."""
         self.ended(self.call(function))
 
     def push(self, worker: int, value: float = 1.0, tag: int = 1) -> threading.Thread:
@@ -57,12 +57,12 @@ class Table:
 
     def ended(self, thread: threading.Thread) -> object:
         thread.join(10)
-        assert not thread.is_alive(), "a call waits that should not"
-        return self.told[thread]
+        assert not thread.is_alive(), "the call waits although it must not"
+        return self.results[thread]
 
     def waits(self, thread: threading.Thread) -> bool:
         with self.lock:
-            return thread not in self.told
+            return thread not in self.results
 
     def close(self, *threads: threading.Thread) -> None:
         """Whoever waits is woken with ConnectionError."""
@@ -80,9 +80,9 @@ ACTIONS = st.lists(st.tuples(st.sampled_from(["push"] * 6 + ["join", "drop", "br
 @settings(max_examples=60, deadline=None)
 @given(actions=ACTIONS)
 def test_round_applies_the_mean_of_one_push_per_member(actions: list[tuple[str, int]]) -> None:
-    """Whatever joins, leaves, dies or is broken off: each push is in one round, or its worker is told that it is not.
+    """Each push is in one round, or its worker gets an error, while workers join, leave and die and rounds break off.
 
-    Each push has a value of its own. A worker that joins amid a round waits for the next.
+    Each push has a different value. A worker that joins during a round waits for the next one.
     """
     table, members, expected = Table(SyncRounds), {0, 1}, list[float]()
     pushes: dict[int, tuple[float, threading.Thread]] = {}
@@ -118,7 +118,7 @@ def test_round_applies_the_mean_of_one_push_per_member(actions: list[tuple[str, 
             worker = sorted(members)[about % len(members)]
             table.do(lambda worker=worker: table.pacing.drop(worker))
             members.discard(worker)
-            if worker in pushes:  # it has died: nobody reads what it is told, nor knows when
+            if worker in pushes:  # it has died, so nobody reads the result
                 everything.remove(pushes.pop(worker)[1])
         elif action == "break":
             table.do(table.pacing.break_off)

@@ -424,7 +424,7 @@ def test_failed_checkpoint_leaves_the_job_training(tmp_path: Path) -> None:
 
 @pytest.mark.long
 def test_frozen_worker_does_not_block_observe() -> None:
-    """It neither ends nor answers: the others are told of."""
+    """It neither ends nor answers, so `observe` returns the others only."""
     with session(10**8, job=audit_job(10**8), recover=True) as running:
         running.scale(Allocation.of(2, 1, 0.3, 0.2, 32))
         running.wait(1.0)

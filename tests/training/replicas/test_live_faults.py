@@ -113,11 +113,11 @@ with session(Path(sys.argv[2])) as running:
     try:
         running.wait(60)
     except EngineDiedError as error:
-        told = str(error)
+        message = str(error)
     noticed_s = time.monotonic() - began
 outcome = running.outcome()
 left = [each.name() for each in processes(os.getpid(), "ray::", "raylet", "gcs_server")]
-print(json.dumps([told, noticed_s, outcome.status, outcome.samples, left]), flush=True)
+print(json.dumps([message, noticed_s, outcome.status, outcome.samples, left]), flush=True)
 """
 
 

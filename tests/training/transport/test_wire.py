@@ -22,10 +22,10 @@ def test_arrays_arrive_as_sent(shapes: list[tuple[int, int]], strided: bool) -> 
     arrays = [rng.standard_normal(shape).astype(np.float32) for shape in shapes]
     if strided:
         arrays = [np.ascontiguousarray(array.T).T for array in arrays]
-    left, receiver = socket.socketpair()
-    with left, receiver:
+    sending, receiver = socket.socketpair()
+    with sending, receiver:
         sent: list[int] = []
-        sender = threading.Thread(target=lambda: sent.append(send_arrays(left, b"head", *arrays)))
+        sender = threading.Thread(target=lambda: sent.append(send_arrays(sending, b"head", *arrays)))
         sender.start()
         assert receive_bytes(receiver, 4) == b"head"
         for array in arrays:

@@ -53,10 +53,10 @@ class NearPeer:
 
 
 class World:
-    """Servers in this process, rows and dense weights zero at first. Before each request, what `fates` tells happens:
+    """Servers in this process whose rows and dense weights start at 0, with one event of `fates` before each request.
 
-    a number is a change over to so many servers, the least of them new; `undone` a change that is called off; `cut` a
-    connection that breaks, and `pushed` a push that is applied just before the routing changes.
+    A number is a change to that many servers, of which as few as possible are new; `undone` is a cancelled change;
+    `cut` a connection that breaks; `pushed` a push that is applied just before the routing changes.
     """
 
     def __init__(self, servers: int, fates: Iterator[object]) -> None:
@@ -216,9 +216,9 @@ def test_push_is_applied_once_under_any_routing_changes(
             )
         if flags:
             np.testing.assert_array_equal(weights, dense)
-    values, found, copies = world.values()
+    values, dense_values, copies = world.values()
     np.testing.assert_array_equal(values, counts)
-    np.testing.assert_array_equal(found, dense)
+    np.testing.assert_array_equal(dense_values, dense)
     assert max(copies) <= 1
     assert all(not world.servers[server.id].sync.members for server in world.routing.servers)
 
