@@ -27,7 +27,6 @@ class AfsL(Allocator):
     """Gives the next unit to the shorter of two jobs, unless the longer one gains more from it."""
 
     name = "afs-l"
-    origin = "AFS, NSDI 2021"
 
     def choose(self, problem: Problem, until: float) -> Solution:
         """Return one column (J,) per job; a job whose next step does not fit gets no further steps."""
