@@ -38,6 +38,18 @@ class Truth(NamedTuple):
             return max(_MIN_FAILURE_REGRET, float(regrets.max()))
         return float(regrets[np.count_nonzero(works[:pick])])
 
+    def reach80(self, pick: int) -> tuple[bool, float]:
+        """Return whether a pick falls short of 80 % of the best throughput, and its excess cost over the cheapest.
+
+        The cheapest is the allocation with the lowest cost among those that reach the 80 %. The excess is NaN for a
+        pick that falls short.
+        """
+        needed = SHARE_OF_BEST * self.throughput.max()
+        if self.throughput[pick] < needed:
+            return True, float("nan")
+        cost = self.hourly_price / np.maximum(self.throughput, 1e-12)
+        return False, float(cost[pick] / cost[self.throughput >= needed].min() - 1)
+
     def _regrets(self, rate: Floats, price: Floats, scoring: str) -> Floats:
         if scoring != "reach80":
             losses = log_objective(SCORINGS[scoring], np.log(rate), np.log(np.maximum(price, 1e-12)))

@@ -63,12 +63,16 @@ def replay_planner(
 
 
 def score_planner(make: MakePlanner, table: MeasuredTable, seeds: Sequence[int], trials: int) -> list[dict[str, Any]]:
-    """Return the smoothed and raw regret of a planner for each scoring and seed, and its number of trials."""
+    """Return the smoothed and raw regret of a planner for each scoring and seed, and its number of trials.
+
+    For `reach80` also whether the pick falls `short`, and the `excess` cost of one that does not.
+    """
     truth = truths(table)
     rows = []
     for scoring, objective in SCORINGS.items():
         for seed in seeds:
             replay = replay_planner(make, table, objective, trials, seed)
+            short, excess = truth["smoothed"].reach80(replay.pick) if scoring == "reach80" else (None, None)
             duration_s = float(replay.trials["duration_s"].sum()) if "duration_s" in replay.trials else None
             rows.append(
                 {
@@ -77,6 +81,8 @@ def score_planner(make: MakePlanner, table: MeasuredTable, seeds: Sequence[int],
                     "seed": seed,
                     "regret": truth["smoothed"].regret(replay.pick, scoring),
                     "regret_raw": truth["raw"].regret(replay.pick, scoring),
+                    "short": short,
+                    "excess": excess,
                     "trials": len(replay.trials),
                     "seconds": duration_s,
                     "slowest_ask_s": replay.slowest_ask_s,

@@ -104,3 +104,14 @@ def test_models_of_ps_are_replayed_on_tables_with_allocations_without_ps(name: s
     rows["ps_cpu"] = np.where(rows["ps"] > 0, 0.5 * rows["ps"], np.nan)
     for planner in (baseline_planners()[name], default_planner):
         assert 6 <= len(replay_planner(planner, one_table(rows, "both"), "time", 8, 0).trials) <= 8
+
+
+def test_reach80_separates_picks_that_fall_short_from_the_excess_cost_of_the_others() -> None:
+    truth = Truth(np.array([100.0, 85.0, 79.0, 90.0]), np.array([10.0, 5.0, 1.0, 8.0]))
+    assert truth.reach80(1) == (False, 0.0)  # the cheapest that reaches 80
+    short, excess = truth.reach80(0)
+    assert not short
+    assert excess == pytest.approx((10 / 100) / (5 / 85) - 1)
+    short, excess = truth.reach80(2)
+    assert short
+    assert np.isnan(excess)
