@@ -23,6 +23,7 @@ from sizewright.datasets.clicks.batch import Batch
 from sizewright.errors import EngineError, JobError, SizewrightError, TrialTimeoutError
 from sizewright.spec import Allocation, Group, Job, Outcome
 from sizewright.testing.audit import AuditProgram, audit_job, read_counts
+from sizewright.training.replicas import recovery
 from sizewright.training.session import Session
 from tests.helpers.training_parts import small_job
 
@@ -343,7 +344,9 @@ def test_killed_worker_and_server_are_replaced(tmp_path: Path) -> None:
 
 
 @pytest.mark.long
-def test_job_whose_samples_cannot_be_read_ends_with_the_error() -> None:
+def test_job_whose_samples_cannot_be_read_ends_with_the_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(recovery, "_MAX_FAILURES_IN_A_ROW", 4)
+
     class Unreadable(AuditProgram):  # local, so that it is sent to the workers by value
         def samples(self, job: Job, scale: float) -> Any:
             source = super().samples(job, scale)
@@ -359,8 +362,8 @@ def test_job_whose_samples_cannot_be_read_ends_with_the_error() -> None:
     job = audit_job(40_000)
     with Session(job, samples=40_000, program=Unreadable(step_s=0.01), recover=True, timeout_s=90.0) as running:
         running.scale(Allocation.of(2, 1, 0.3, 0.2, 32))
-        with pytest.raises(EngineError, match=r"Workers failed 12 times.*ValueError: sample \d+ is broken"):
-            running.wait(180)
+        with pytest.raises(EngineError, match=r"Workers failed 4 times.*ValueError: sample \d+ is broken"):
+            running.wait(900)
         assert "sample" in running.outcome().failures[0].cause
 
 
