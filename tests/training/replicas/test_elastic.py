@@ -353,7 +353,7 @@ def test_job_whose_samples_cannot_be_read_ends_with_the_error(monkeypatch: pytes
 
             class Broken:
                 def read(self, start: int, count: int) -> Batch:
-                    if start >= 1_000:
+                    if start >= 10_000:
                         raise ValueError(f"sample {start} is broken")
                     return source.read(start, count)
 
