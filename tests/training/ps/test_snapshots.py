@@ -7,6 +7,7 @@ import time
 from types import SimpleNamespace
 from typing import Any, cast
 
+import numpy as np
 import pytest
 
 from sizewright.errors import EngineError
@@ -39,3 +40,22 @@ def test_only_snapshots_that_fail_again_are_reported(
     snapshots.stop()
     assert snapshots.faults == faults
     assert ("cannot be reached" in snapshots.fault) is bool(faults)
+
+
+def test_store_that_fails_to_start_is_not_kept() -> None:
+    """Otherwise every later snapshot would be sent to no address."""
+
+    def fail(_: object) -> None:
+        raise EngineError("The store does not answer.")
+
+    snapshots = Snapshots(cast(Any, SimpleNamespace(job=None)), b"", cast(Any, None), interval_s=None, folder=None)
+    store = SimpleNamespace(
+        **{name: SimpleNamespace(remote=lambda: None) for name in ("address", "pid", "node")},
+    )
+    actor_class = SimpleNamespace(remote=lambda *_: store)
+    ray = SimpleNamespace(remote=lambda **_: lambda _: actor_class)
+    engine = SimpleNamespace(local=True, ip=lambda: "127.0.0.1")
+    snapshots._replica_group = cast(Any, SimpleNamespace(pool=SimpleNamespace(engine=engine, ray=ray, get=fail)))
+    with pytest.raises(EngineError):
+        snapshots.open(np.zeros(1, np.float32))
+    assert not snapshots.on
