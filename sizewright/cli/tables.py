@@ -120,14 +120,19 @@ def priors_table(rows: Sequence[Mapping[str, Any]]) -> DataTable:
     return table
 
 
+def _print_without_target(console: Console, answer: Recommendation | PredictionAnswer) -> None:
+    """Print why there is no target or prediction, and what to do."""
+    console.print(f"{answer.job}: {answer.status.replace('_', ' ')}", style="bold")
+    for reason in answer.reasons:
+        console.print(reason)
+    for remedy in answer.remedies:
+        console.print(f"  {remedy.number}. {remedy.text}")
+
+
 def print_recommendation(console: Console, answer: Recommendation, job: Job | None = None) -> None:
     """Print a recommendation; the table of candidates marks the chosen row."""
     if answer.target is None or answer.predicted is None:
-        console.print(f"{answer.job}: {answer.status.replace('_', ' ')}", style="bold")
-        for reason in answer.reasons:
-            console.print(reason)
-        for remedy in answer.remedies:
-            console.print(f"  {remedy.number}. {remedy.text}")
+        _print_without_target(console, answer)
         return
     console.print(_candidates(answer))
     console.print(_sizes(answer))
@@ -158,11 +163,7 @@ def _describe_source(evidence: Evidence) -> str:
 def print_prediction(console: Console, answer: PredictionAnswer) -> None:
     """Print the allocation that was asked for together with the recommended one, or why nothing can be predicted."""
     if answer.asked is None:
-        console.print(f"{answer.job}: {answer.status.replace('_', ' ')}", style="bold")
-        for reason in answer.reasons:
-            console.print(reason)
-        for remedy in answer.remedies:
-            console.print(f"  {remedy.number}. {remedy.text}")
+        _print_without_target(console, answer)
         return
     has_total = answer.asked.predicted.completion_time_s is not None
     table = DataTable(

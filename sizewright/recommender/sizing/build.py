@@ -50,7 +50,7 @@ def build_recommendation(selection: Selection) -> Recommendation:
         uncapped=allocation_of(selection, selection.scored.best()),
         predicted=prediction_of(selection),
         alternatives=_alternatives(selection),
-        evidence=evidence_of_selection(selection),
+        evidence=evidence_of_selection(selection).model_copy(update={"to_be_surer": tuple(next_trials(selection))}),
         reasons=tuple(map(sentence, why)),
         reason_details=why,
     )
@@ -263,7 +263,6 @@ def evidence_of_selection(selection: Selection) -> Evidence:
             "prior": prior.curve.source if prior.curve else "",
             "similar": prior.warm_start.similar,
             "assumptions": tuple(assumptions(selection)),
-            "to_be_surer": tuple(next_trials(selection)),
         }
     )
 

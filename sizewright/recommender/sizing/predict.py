@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import fields
 
 import numpy as np
 
@@ -18,6 +19,7 @@ from sizewright.spec import (
     Estimate,
     MeasuredThroughput,
     PredictedAllocation,
+    Prediction,
     PredictionAnswer,
     Recommendation,
     Sizes,
@@ -26,7 +28,7 @@ from sizewright.spec.reason import Reason
 from sizewright.spec.wording import sentence
 
 _OOM_PROBABILITY = 0.05  # below this, running out of memory is not mentioned
-_AXES = ("workers", "ps", "worker_cpu", "ps_cpu", "batch_size", "worker_gpu")
+_AXES = tuple(field.name for field in fields(Grid))
 
 
 def predict(request: SizingRequest, sizes: Sizes) -> PredictionAnswer:
@@ -45,20 +47,19 @@ def predict(request: SizingRequest, sizes: Sizes) -> PredictionAnswer:
             reason_details=fitted.reason_details,
             remedies=fitted.remedies,
         )
-    selection = choose(fitted)
-    recommended = selection if isinstance(selection, Selection) else None
+    choice = choose(fitted)
+    recommended, refusal = (choice, None) if isinstance(choice, Selection) else (None, choice)
     asked = _select(fitted, _complete(fitted, sizes, recommended), sizes)
-    why = tuple(_reasons(asked, recommended))
-    refused = () if isinstance(selection, Selection) else selection.reasons
-    refused_details = () if isinstance(selection, Selection) else selection.reason_details
+    predicted = _predicted(asked)
+    why = tuple(_reasons(asked, predicted.predicted, recommended))
     return PredictionAnswer(
         status="ok",
         job=request.job.name,
-        asked=_predicted(asked),
+        asked=predicted,
         recommended=_predicted(recommended) if recommended else None,
-        evidence=evidence_of_selection(asked).model_copy(update={"to_be_surer": ()}),
-        reasons=(*map(sentence, why), *refused),
-        reason_details=(*why, *refused_details),
+        evidence=evidence_of_selection(asked),
+        reasons=(*map(sentence, why), *(refusal.reasons if refusal else ())),
+        reason_details=(*why, *(refusal.reason_details if refusal else ())),
     )
 
 
@@ -113,7 +114,7 @@ def _measured(selection: Selection) -> MeasuredThroughput | None:
     return MeasuredThroughput(trials=len(rates), throughput=throughput)
 
 
-def _reasons(asked: Selection, recommended: Selection | None) -> Iterator[Reason]:
+def _reasons(asked: Selection, predicted: Prediction, recommended: Selection | None) -> Iterator[Reason]:
     """Yield how the allocation compares with the recommended one, and why it could not be recommended."""
     evaluation, row = asked.evaluation, asked.chosen
     if recommended:
@@ -123,7 +124,6 @@ def _reasons(asked: Selection, recommended: Selection | None) -> Iterator[Reason
             throughput=float(asked.scored.throughput[row] / theirs.throughput[chosen]),
             cost=float(asked.scored.cost[row] / theirs.cost[chosen]) if theirs.cost[chosen] > 0 else None,
         )
-    predicted = prediction_of(asked)
     for role, probability in (("worker", predicted.worker_oom_probability), ("ps", predicted.ps_oom_probability)):
         if probability is not None and probability > _OOM_PROBABILITY:
             yield Reason.of("may_run_out_of_memory", role=role, probability=probability)
