@@ -8,6 +8,7 @@ import shutil
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 import urllib.request
 from collections.abc import Callable, Iterator, Sequence
@@ -91,24 +92,21 @@ def postgres_server(folder: Path) -> Iterator[str]:
     installed = sorted(glob.glob("/usr/lib/postgresql/*/bin/initdb"))
     if not installed:
         pytest.skip("Debian's postgresql is not installed")
-    programs, port, data = Path(installed[-1]).parent, free_port(), folder / "data"
-    root = os.geteuid() == 0
-    data.mkdir(parents=True)
-    if root:
-        shutil.chown(data, "postgres")
-        for part in [data, *data.parents]:
-            if part.stat().st_uid == 0 and part != Path("/"):
-                part.chmod(part.stat().st_mode | 0o011)
-    who = {"user": "postgres"} if root else {}
-    subprocess.run(
-        [programs / "initdb", "-D", data, "-U", "owner", "--auth=trust", "-E", "UTF8"], check=True,
-        stdout=subprocess.DEVNULL, **who,
-    )  # type: ignore[call-overload]  # fmt: skip
-    command = [programs / "postgres", "-D", data, "-p", port, "-k", data, "-c", "listen_addresses=127.0.0.1"]
+    programs, port = Path(installed[-1]).parent, free_port()
+    who = {"user": "postgres"} if os.geteuid() == 0 else {}
+    # Not below pytest's folder, which every pytest that starts on this host closes to other users.
+    with tempfile.TemporaryDirectory(prefix="postgres-") as data:
+        if who:
+            shutil.chown(data, **who)
+        subprocess.run(
+            [programs / "initdb", "-D", data, "-U", "owner", "--auth=trust", "-E", "UTF8"], check=True,
+            stdout=subprocess.DEVNULL, **who,
+        )  # type: ignore[call-overload]  # fmt: skip
+        command = [programs / "postgres", "-D", data, "-p", port, "-k", data, "-c", "listen_addresses=127.0.0.1"]
 
-    def ready() -> bool:
-        with socket.socket() as probe:
-            return probe.connect_ex(("127.0.0.1", port)) == 0
+        def ready() -> bool:
+            with socket.socket() as probe:
+                return probe.connect_ex(("127.0.0.1", port)) == 0
 
-    with started(command, ready, folder / "postgres.log", **who):
-        yield f"postgresql://owner@127.0.0.1:{port}/postgres"
+        with started(command, ready, folder / "postgres.log", **who):
+            yield f"postgresql://owner@127.0.0.1:{port}/postgres"

@@ -9,11 +9,9 @@ import logging
 import os
 import secrets
 import shutil
-import signal
 import socket
 import stat
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future
@@ -59,6 +57,8 @@ def import_ray(*, own: bool = True) -> ModuleType:
     os.environ.setdefault("RAY_memory_monitor_refresh_ms", "0")
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
     os.environ.setdefault("RAY_DISABLE_IMPORT_WARNING", "1")
+    # Ray's handler of SIGTERM ends a process that is joining Ray; this is read when Ray is imported first.
+    os.environ.setdefault("RAY_DISABLE_FAILURE_SIGNAL_HANDLER", "1")
     if importlib.util.find_spec("torch") is None:
         raise MissingExtraError("profile", "torch")
     try:
@@ -292,29 +292,16 @@ def _no_signals(ray: ModuleType) -> Iterator[None]:
     """
     utils = ray._private.utils
     services = ray._private.services
-    inner = ray._raylet
     takes = utils.set_sigterm_handler
     starts = services.ConsolePopen
-    joins = inner.CoreWorker
-
-    def join(*args: Any, **more: Any) -> Any:
-        try:
-            with _no_stderr():  # it would print where a thread was
-                return joins(*args, **more)
-        finally:
-            if threading.current_thread() is threading.main_thread():
-                signal.signal(signal.SIGTERM, signal.getsignal(signal.SIGTERM))
-
     utils.set_sigterm_handler = lambda _: None
     services.ConsolePopen = functools.partial(starts, start_new_session=True)
-    inner.CoreWorker = join
     try:
         with uninterrupted():
             yield
     finally:
         utils.set_sigterm_handler = takes
         services.ConsolePopen = starts
-        inner.CoreWorker = joins
 
 
 @contextlib.contextmanager
@@ -332,18 +319,6 @@ def _loopback(ray: ModuleType) -> Iterator[None]:
         os.environ.pop(name)
         if previous_variable is not None:
             os.environ[name] = previous_variable
-
-
-@contextlib.contextmanager
-def _no_stderr() -> Iterator[None]:
-    kept, null = os.dup(2), os.open(os.devnull, os.O_WRONLY)
-    os.dup2(null, 2)
-    try:
-        yield
-    finally:
-        os.dup2(kept, 2)
-        os.close(kept)
-        os.close(null)
 
 
 @contextlib.contextmanager

@@ -48,6 +48,33 @@ def test_sufficient_or_absent_shared_memory_is_accepted(tmp_path: Path, monkeypa
     _check_shared_memory(tmp_path)
 
 
+def test_signals_at_any_moment_of_the_start_reach_the_handler_of_this_process() -> None:
+    program = """
+import os, signal, threading, time
+
+received = []
+signal.signal(signal.SIGTERM, lambda *_: received.append(1))
+ended = threading.Event()
+
+
+def send():
+    while not ended.wait(0.001):
+        os.kill(os.getpid(), signal.SIGTERM)
+
+
+sender = threading.Thread(target=send)
+sender.start()
+from sizewright.training.ray.engine import Engine
+
+Engine().stop()
+ended.set()
+sender.join()
+assert received
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
 @pytest.mark.parametrize("text", ["port 6379 is taken\nand more\nlines", ""])
 def test_failed_ray_start_is_one_sentence(monkeypatch: pytest.MonkeyPatch, temporary: Path, text: str) -> None:
     def refuse(**_: object) -> None:
