@@ -1,0 +1,158 @@
+"""A DLRM on one GPU: its throughput over batch sizes, loaders and cores, and the prediction of sizes not measured.
+
+It needs PyTorch, the core of Sizewright and, for the use of the GPU, `nvidia-ml-py`; no Ray. Every trial is kept.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+
+import sizewright as sw
+from benchmarks._nvml import GpuWatch
+from benchmarks._report import choose, finish
+from benchmarks._trials import BRIEF
+from sizewright.datasets.trials.trial import Trial
+from sizewright.errors import TrialError
+from sizewright.profiler.measure.measure import Timing
+from sizewright.profiler.measure.measure_command import measure_command
+from sizewright.profiler.series._base import TrialPoint
+from sizewright.spec import Allocation, Job
+from sizewright.training.command.session import CommandSession
+
+EXAMPLE = Path(__file__).parents[1] / "examples" / "own_code" / "torch_gpu.yaml"
+_TABLES = {"small": (100_000, 16), "large": (1_000_000, 64)}
+"""Rows of each of the 26 tables, and their dimension."""
+TABLES: Mapping[str, tuple[int, int]] = choose(_TABLES, _TABLES, {"tiny": (1000, 4)})
+_BATCHES = [2**power for power in range(8, 18)]
+BATCHES = choose(_BATCHES, _BATCHES[1::2], [32, 48, 64, 96, 128])
+BATCH_CORES = 2.0
+READING_BATCH = choose(8192, 8192, 64)
+LOADERS: Sequence[int] = choose([1, 2, 4, 8, 12], [1, 4, 12], [1])
+CORES: Sequence[float] = choose([1, 2, 4, 8, 14], [2, 14], [1])
+TIMING = choose(Timing(min_s=3, max_s=5, target_se=0.01), Timing(min_s=2, max_s=3), BRIEF)
+ENOUGH = 0.9
+
+Rows = list[dict[str, object]]
+Figures = dict[str, float]
+
+
+def main() -> None:
+    parts = {"batches": batches, "reading": reading}
+    selected = sys.argv[1:] or list(parts)
+    details: dict[str, object] = {"gpu": GpuWatch().name}
+    figures: Figures = {}
+    for name in selected:
+        figures |= parts[name](details)
+    finish("gpu", figures, {}, details, part=selected != list(parts))
+
+
+def batches(details: dict[str, object]) -> Figures:
+    """Measure every second batch size and predict the others, with tables of two sizes and nothing to read."""
+    rows: Rows = []
+    errors: list[float] = []
+    held: list[bool] = []
+    memory_errors: list[float] = []
+    for tables in TABLES:
+        job = described(tables, loaders=0)
+        measured = {batch: measured_row(job, BATCH_CORES, batch, tables=tables, loaders=0) for batch in BATCHES}
+        rows += [row for _, row in measured.values()]
+        known = {batch: trial for batch, (trial, _) in measured.items() if trial.usable}
+        training = list(known)[::2]
+        for batch in list(known)[1::2]:
+            answer = sw.predict(
+                job, workers=1, worker_cpu=BATCH_CORES, batch_size=batch, trials=[known[one] for one in training]
+            )
+            assert answer.asked is not None, answer
+            expected, actual = answer.asked.predicted.throughput, known[batch].throughput
+            assert actual is not None
+            errors.append(abs(expected.value / actual - 1))
+            held.append(expected.lower <= actual <= expected.upper)
+            print(f"{tables}, batch {batch}: predicted {expected}, measured {actual:,.0f}", flush=True)
+        memory_errors += held_out_memory_errors({batch: measured[batch][1] for batch in known})
+    details["batches"] = rows
+    return {
+        "batch_error": float(np.median(errors)),
+        "batch_error_worst": max(errors),
+        "batch_coverage": float(np.mean(held)),
+        **({"device_memory_error": max(memory_errors)} if memory_errors else {}),
+    }
+
+
+def held_out_memory_errors(rows: Mapping[int, Mapping[str, object]]) -> list[float]:
+    """Return the errors of a straight line in the batch size, fitted to every second row, at the other rows."""
+    known = {
+        batch: float(str(row["device_memory_bytes"])) for batch, row in rows.items() if "device_memory_bytes" in row
+    }
+    training = list(known)[::2]
+    if len(training) < 2:
+        return []
+    line = np.polyfit(training, [known[batch] for batch in training], 1)
+    return [abs(float(np.polyval(line, batch)) / known[batch] - 1) for batch in list(known)[1::2]]
+
+
+def reading(details: dict[str, object]) -> Figures:
+    """Measure loaders × cores, and find the fewest cores with which reading hardly slows the GPU down."""
+    tables = next(iter(TABLES))
+    alone, row = measured_row(described(tables, loaders=0), BATCH_CORES, READING_BATCH, tables=tables, loaders=0)
+    rows: Rows = [row]
+    rates: dict[tuple[int, float], float] = {}
+    for loaders in LOADERS:
+        for cores in CORES:
+            if cores <= loaders + 2:
+                trial, row = measured_row(
+                    described(tables, loaders), cores, READING_BATCH, tables=tables, loaders=loaders
+                )
+                rows.append(row)
+                rates[loaders, cores] = trial.throughput or 0.0
+    details["reading"] = rows
+    full = alone.throughput or np.nan
+    enough = [cores for (_, cores), rate in rates.items() if rate >= ENOUGH * full]
+    return {
+        "rate_without_reading": full,
+        "best_rate_while_reading": max(rates.values()),
+        "cores_to_feed_the_gpu": min(enough, default=np.nan),
+    }
+
+
+def described(tables: str, loaders: int) -> Job:
+    """Return the job of the example, with these tables and loaders."""
+    rows, dim = TABLES[tables]
+    job = Job.load(EXAMPLE)
+    assert job.command is not None
+    words = (sys.executable, *job.command.run[1:-1], str(loaders), "--rows", str(rows), "--dim", str(dim))
+    worker = job.bounds.worker.model_copy(update={"cpu": (BATCH_CORES, BATCH_CORES)})
+    bounds = job.bounds.model_copy(update={"batch_size": (min(BATCHES), max(BATCHES)), "worker": worker})
+    command = job.command.model_copy(update={"run": words})
+    return job.model_copy(update={"name": f"dlrm-{tables}-{loaders}", "command": command, "bounds": bounds})
+
+
+def measured_row(job: Job, cores: float, batch: int, **named: object) -> tuple[Trial, dict[str, object]]:
+    """Return the trial at these cores and this batch size, and a row with what was seen of the GPU."""
+    point = TrialPoint(Allocation.of(1, 0, cores, 1.0, batch))
+    row = {**named, "cores": cores, "batch_size": batch}
+    try:
+        with GpuWatch() as gpu, CommandSession(job, trial=True) as session:
+            trial = measure_command(session, point, TIMING)
+            use = gpu.use(trial.duration_s or 1.0)
+    except TrialError as error:
+        print(f"{row}: {error}", flush=True)
+        return Trial(workers=1, ps=0, status="failed", message=str(error)), row | {"failed": str(error)}
+    row |= trial.model_dump(
+        include={"throughput", "throughput_se", "duration_s", "phase_data_s", "phase_compute_s", "worker_cpu_used",
+                 "worker_memory_bytes", "limited_by"}
+    )  # fmt: skip
+    if use:
+        row |= {"device_memory_bytes": use.memory_bytes, "gpu_busy": use.busy, "power_w": use.power_w}
+    print(
+        ", ".join(f"{key} {value:.4g}" if isinstance(value, float) else f"{key} {value}" for key, value in row.items()),
+        flush=True,
+    )
+    return trial, row
+
+
+if __name__ == "__main__":
+    main()
