@@ -8,7 +8,7 @@ import os
 import platform
 import subprocess
 from collections.abc import Mapping
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -87,5 +87,13 @@ def host() -> dict[str, object]:
         "cores": os.cpu_count(),
         "machine": platform.machine(),
         "python": platform.python_version(),
-        "versions": {package: version(package) for package in _PACKAGES},
+        "versions": {package: _version(package) for package in _PACKAGES},
     }
+
+
+def _version(package: str) -> str | None:
+    """Return the version of a package, None where it is not installed."""
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
