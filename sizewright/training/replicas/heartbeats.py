@@ -17,13 +17,16 @@ _LOG = logging.getLogger(__name__)
 class _PendingCall:
     ref: Any
     since_s: float
+    restarted: bool = False
+    """True once a delay of the checks has restarted the time of this call."""
 
 
 class Heartbeats:
     """Calls `end` for replicas that have not answered for `limit_s`, and `lost` once when Ray itself has ended.
 
     In the other direction, Ray ends the replicas when the session ends. A session that is suspended for a while can
-    continue: replicas train their leases and wait, and the time of the suspension does not count as silence.
+    continue: replicas train their leases and wait, and the time of the suspension does not count as silence. This holds
+    once for each call, so that a silent replica is found even if every check is late.
     """
 
     def __init__(
@@ -71,7 +74,8 @@ class Heartbeats:
         self._pending = {replica: call for replica, call in self._pending.items() if replica in watched}
         if was_suspended:
             for call in self._pending.values():
-                call.since_s = now
+                if not call.restarted:
+                    call.since_s, call.restarted = now, True
         for replica in watched:
             if replica not in self._pending:
                 self._pending[replica] = _PendingCall(self._beat(replica), now)

@@ -81,6 +81,31 @@ def test_own_pause_does_not_count_as_silence() -> None:
     assert replicas.ended == ["ps-0"]
 
 
+def test_silent_replica_is_ended_although_every_check_is_late() -> None:
+    replicas, clock = Replicas(), ManualClock()
+    beats = replicas.heartbeats(lambda: clock.at_s)
+    replicas.silent.add("ps-0")
+    late_s = 0.6 * LIMIT_S
+    for _ in range(4):  # the first sends the call, the second restarts its time
+        assert replicas.ended == []
+        clock.sleep(late_s)
+        beats.check()
+    assert replicas.ended == ["ps-0"]
+
+
+def test_every_suspension_is_forgiven_to_a_replica_that_answers_between_them() -> None:
+    replicas, clock = Replicas(), ManualClock()
+    beats = replicas.heartbeats(lambda: clock.at_s)
+    for _ in range(3):
+        replicas.silent.add("ps-0")
+        check_for(beats, clock, 2)
+        clock.sleep(3600.0)
+        beats.check()
+        replicas.silent.clear()
+        check_for(beats, clock, 1)
+    assert replicas.ended == []
+
+
 def test_removed_replica_is_forgotten() -> None:
     replicas, clock = Replicas(), ManualClock()
     beats = replicas.heartbeats(lambda: clock.at_s)
