@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import json
 import os
+import socket
 import stat
 import tempfile
+import time
 from pathlib import Path
 from typing import Any, Literal
 
@@ -17,6 +21,10 @@ from sizewright.spec import Allocation, Capabilities, Handle, Job, Plan
 from sizewright.spec._base import Record
 
 MAX_LINE_BYTES = 8 << 20
+UNFINISHED = ".new"
+"""The suffix of a socket that its process has not finished opening."""
+_OPENING_S = 60.0
+"""A socket is a remnant if its process has not finished opening it within this time."""
 
 
 class ControlRequest(Record):
@@ -87,3 +95,19 @@ def folder() -> Path:
     if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid() or status.st_mode & 0o077:
         raise EngineError(f"Other users can access {path}, the folder for the sockets of running jobs.", "Remove it.")
     return path
+
+
+def is_listening(path: Path) -> bool:
+    """Return whether a process listens on a socket; True also if this cannot be determined."""
+    with socket.socket(socket.AF_UNIX) as probe:
+        probe.setblocking(False)
+        return probe.connect_ex(str(path)) not in (errno.ECONNREFUSED, errno.ENOENT)
+
+
+def remove_dead_sockets(path: Path) -> None:
+    """Remove the sockets in a folder that killed processes have left there."""
+    for each in path.iterdir():
+        with contextlib.suppress(OSError):  # another process may remove it at the same time
+            is_opening = each.suffix == UNFINISHED and time.time() - each.lstat().st_mtime < _OPENING_S
+            if each.is_socket() and not is_opening and not is_listening(each):
+                each.unlink()

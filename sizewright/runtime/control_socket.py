@@ -17,7 +17,7 @@ from pathlib import Path
 
 from sizewright.errors import EngineError
 from sizewright.runtime.control_handler import ControlHandler
-from sizewright.runtime.control_protocol import MAX_LINE_BYTES, folder, line_of
+from sizewright.runtime.control_protocol import MAX_LINE_BYTES, UNFINISHED, folder, line_of, remove_dead_sockets
 from sizewright.runtime.run import MetricsCallback, Running
 from sizewright.spec import Metrics
 
@@ -64,14 +64,16 @@ class ControlSocket:
 
     def _open(self) -> None:
         path = folder() / f"{uuid.uuid4().hex[:8]}.sock"
+        remove_dead_sockets(path.parent)
+        unfinished = path.with_suffix(UNFINISHED)
         listener = socket.socket(socket.AF_UNIX)
         try:
-            listener.bind(str(path.with_suffix(".new")))
+            listener.bind(str(unfinished))
             listener.listen()
-            os.rename(path.with_suffix(".new"), path)  # a client that sees it can connect
+            os.rename(unfinished, path)  # a client that sees it can connect
         except OSError:
             listener.close()
-            path.with_suffix(".new").unlink(missing_ok=True)
+            unfinished.unlink(missing_ok=True)
             raise
         self._path = path
         listener.setblocking(False)

@@ -13,7 +13,15 @@ from pydantic import ValidationError
 
 from sizewright.errors import EngineError, InputError, SizewrightError
 from sizewright.executors._base import ReadOnlyExecutor
-from sizewright.runtime.control_protocol import ControlAnswer, ControlRequest, Status, folder, line_of
+from sizewright.runtime.control_protocol import (
+    ControlAnswer,
+    ControlRequest,
+    Status,
+    folder,
+    is_listening,
+    line_of,
+    remove_dead_sockets,
+)
 from sizewright.spec import ChangeCost, Handle, Metrics, Plan
 from sizewright.spec._base import validate, validate_json
 
@@ -77,7 +85,7 @@ class RemoteRun(ReadOnlyExecutor):
         """Wait at most `timeout_s` seconds; return whether the run or its process has ended."""
         if self._connection is None:
             time.sleep(timeout_s)
-            return not _answers(self._path)
+            return not is_listening(self._path)
         ended, _, _ = select.select(
             [self._connection], [], [], timeout_s
         )  # the run sends nothing unless asked, except the end of the connection
@@ -141,22 +149,15 @@ def find_run(name: str) -> RemoteRun:
 
 def _running(on_error: Callable[[SizewrightError], None]) -> Iterator[RemoteRun]:
     """Yield all runs that answer; remove the sockets of dead processes, and pass the errors of others to `on_error`."""
+    remove_dead_sockets(folder())
     for path in sorted(folder().glob("*.sock")):
         try:
             run = RemoteRun(path, patience_s=_GREETING_S)
         except (SizewrightError, ValidationError) as error:
-            if not _answers(path):
-                path.unlink(missing_ok=True)
-            elif isinstance(error, EngineError):
+            if isinstance(error, EngineError):
                 on_error(error)
         else:
             yield run
-
-
-def _answers(path: Path) -> bool:
-    """Return whether a process listens on the socket."""
-    with socket.socket(socket.AF_UNIX) as probe:
-        return probe.connect_ex(str(path)) == 0
 
 
 def _ids(runs: list[RemoteRun]) -> str:

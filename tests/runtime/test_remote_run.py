@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import socket
 import stat
+import time
 from pathlib import Path
 
 import pytest
@@ -109,6 +111,28 @@ def test_sockets_of_dead_processes_are_removed() -> None:
     with pytest.raises(InputError, match=r"No run is called ctr\. Running: nothing\."):
         find_run("ctr")
     assert sockets() == []
+
+
+def test_new_run_removes_the_sockets_of_killed_runs_and_keeps_those_of_live_ones() -> None:
+    def left_behind(name: str, age_s: float = 0.0) -> Path:
+        path = folder() / name
+        with socket.socket(socket.AF_UNIX) as dead:
+            dead.bind(str(path))
+        os.utime(path, (time.time() - age_s, time.time() - age_s))
+        return path
+
+    dead = [left_behind("dead.sock"), left_behind("dead.new", age_s=3600.0)]
+    opening = left_behind("opening.new")
+    with running_job(), socket.socket(socket.AF_UNIX) as busy:
+        busy.bind(str(folder() / "busy.sock"))
+        busy.listen(0)
+        with socket.socket(socket.AF_UNIX) as client:
+            client.connect(str(folder() / "busy.sock"))  # no further client can connect
+            before = set(sockets())
+            assert not before & set(dead)
+            assert {opening, folder() / "busy.sock"} < before
+            with running_job():
+                assert before < set(sockets())
 
 
 def test_name_of_no_run_or_several_raises_input_error() -> None:
