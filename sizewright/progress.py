@@ -144,7 +144,7 @@ class _Progress:
             atexit.register(self.print)
             return
         with contextlib.suppress(OSError):
-            self._file = os.open(f"{folder}/{os.getpid()}", os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o644)
+            self._file = os.open(f"{folder}/{os.getpid()}", os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
 
 
 _progress = _Progress()

@@ -6,6 +6,7 @@ import io
 import os
 import stat
 import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -14,8 +15,12 @@ import pytest
 
 import sizewright as sw
 from sizewright.datasets.files.json_lines import JsonLines
-from sizewright.spec import Job, Outcome
+from sizewright.executors.slurm.jobs import SlurmJobs
+from sizewright.executors.slurm.step import _write_replica_file
+from sizewright.progress import VARIABLE
+from sizewright.spec import Allocation, Job, Outcome, Plan, Resources
 from sizewright.training.command.logs import Log
+from sizewright.training.command.rendezvous import ReplicaSlot
 from sizewright.training.ps.snapshot_files import SnapshotInfo, lock_folder, write_snapshot
 
 
@@ -43,7 +48,24 @@ def ledger(folder: Path) -> None:
     JsonLines(folder / "plans.jsonl", Outcome, "outcomes").append(Outcome(status="finished"))
 
 
-@pytest.mark.parametrize("make", [store, snapshot, log, ledger], ids=lambda each: each.__name__)
+def slurm(folder: Path) -> None:
+    plan = Plan(id="p", kind="launch", job=Job(name="ctr"), target=Allocation.of(1, 0, 1.0, 0.0, 64), reason="x")
+    jobs = SlurmJobs(folder)
+    with jobs.lock():
+        record = jobs.create(plan, 0.0)
+        jobs.write(record, 0, {"plan.json": "{}", "job.sh": "#!/bin/sh"})
+    _write_replica_file(folder / "replica.json", ReplicaSlot("worker", 0, Resources(cpu=1, memory_bytes=0), "h", 1))
+
+
+def samples(folder: Path) -> None:
+    code = "import sizewright; sizewright.log_samples(1)"
+    subprocess.run([sys.executable, "-c", code], env=os.environ | {VARIABLE: str(folder)}, check=True)
+
+
+MAKERS = [store, snapshot, log, ledger, slurm, samples]
+
+
+@pytest.mark.parametrize("make", MAKERS, ids=lambda each: each.__name__)
 def test_file_is_readable_only_for_its_owner(make: Callable[[Path], None], tmp_path: Path) -> None:
     os.umask(before := os.umask(0))
     try:
@@ -57,7 +79,7 @@ def test_file_is_readable_only_for_its_owner(make: Callable[[Path], None], tmp_p
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can be another user")
-@pytest.mark.parametrize("make", [store, snapshot, log, ledger], ids=lambda each: each.__name__)
+@pytest.mark.parametrize("make", MAKERS, ids=lambda each: each.__name__)
 def test_another_user_can_read_no_file(make: Callable[[Path], None], tmp_path: Path) -> None:
     for folder in (tmp_path, *tmp_path.parents[:2]):
         folder.chmod(0o755)

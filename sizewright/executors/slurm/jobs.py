@@ -19,6 +19,7 @@ from sizewright.errors import StoreError
 from sizewright.spec import Change, Outcome, Plan
 from sizewright.spec._base import Record, validate_json
 from sizewright.spec._faults import explain_first
+from sizewright.spec._paths import private
 
 _FILE, _LOCK = "job.json", "lock"
 _NAME = re.compile(r"[A-Za-z0-9][-.A-Za-z0-9]*")
@@ -65,7 +66,7 @@ class SlurmJobs:
             while True:
                 name = f"{plan.job.name}.{plan.id}" + (f".{number}" if number > 1 else "")
                 with contextlib.suppress(FileExistsError):
-                    (self.folder / name).mkdir()
+                    (self.folder / name).mkdir(mode=0o700)
                     break
                 number += 1
         record = SlurmRecord(id=name, cwd=os.getcwd(), began_s=began_s)
@@ -73,7 +74,8 @@ class SlurmJobs:
         return record
 
     def _make_folder(self) -> None:
-        # Only its user may read it, since the records have the environment of commands.
+        # Only its user may read it, since the records have the commands. An existing folder keeps its mode, so that
+        # each file is private, too.
         self.folder.parent.mkdir(parents=True, exist_ok=True)
         self.folder.mkdir(mode=0o700, exist_ok=True)
 
@@ -95,7 +97,7 @@ class SlurmJobs:
         """Replace the record atomically."""
         path = self.folder / record.id / _FILE
         with self._store_errors():
-            path.with_suffix(".new").write_text(record.model_dump_json(exclude_defaults=True), encoding="utf-8")
+            _write(path.with_suffix(".new"), record.model_dump_json(exclude_defaults=True))
             os.replace(path.with_suffix(".new"), path)
 
     def discard(self, record: SlurmRecord) -> None:
@@ -123,9 +125,9 @@ class SlurmJobs:
         """Write the files of a start, given by name."""
         folder = self.start_folder(record, number)
         with self._store_errors():
-            folder.mkdir(parents=True, exist_ok=True)
+            folder.mkdir(mode=0o700, exist_ok=True)
             for name, text in files.items():
-                (folder / name).write_text(text, encoding="utf-8")
+                _write(folder / name, text)
 
     def read(self, record: SlurmRecord, number: int, name: str) -> str:
         """Return a file of a start."""
@@ -141,7 +143,7 @@ class SlurmJobs:
         """Hold a lock, so that one process at a time launches, changes or stops jobs."""
         with self._store_errors():
             self._make_folder()
-            file = (self.folder / _LOCK).open("a")
+            file = open(self.folder / _LOCK, "a", opener=private)  # noqa: SIM115 (the lock lasts until it is closed)
         with file:
             with contextlib.suppress(OSError):  # some shared file systems have no locks
                 fcntl.flock(file, fcntl.LOCK_EX)
@@ -156,3 +158,8 @@ class SlurmJobs:
                 f"{self.folder} cannot keep the records of Slurm jobs: {error}.",
                 "Pass a folder that all nodes share as `folder`.",
             ) from None
+
+
+def _write(path: Path, text: str) -> None:
+    with open(path, "w", encoding="utf-8", opener=private) as file:
+        file.write(text)

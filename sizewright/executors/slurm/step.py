@@ -24,6 +24,7 @@ from sizewright.executors.slurm.commands import SlurmCli
 from sizewright.executors.slurm.sizes import components_of, whole_cores, with_sizes
 from sizewright.progress import VARIABLE
 from sizewright.spec import Group, Job, Plan, Resources, Role
+from sizewright.spec._paths import private
 from sizewright.spec.command import Command
 from sizewright.training.command.rendezvous import ReplicaSlot, make_start
 
@@ -179,7 +180,8 @@ def _write_replica_file(path: Path, slot: ReplicaSlot) -> None:
         limited_by = "cgroup"
     else:
         limited_by = "affinity" if len(os.sched_getaffinity(0)) <= cores else "none"
-    path.write_text(json.dumps({"host": slot.host, "port": slot.port, "limited_by": limited_by}), encoding="utf-8")
+    with open(path, "w", encoding="utf-8", opener=private) as file:
+        json.dump({"host": slot.host, "port": slot.port, "limited_by": limited_by}, file)
 
 
 def _variable(name: str, plan: Plan, component: int) -> str:
