@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import socket
+import threading
+import time
 import urllib.request
 from collections.abc import Iterator
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 
 import pytest
@@ -18,6 +21,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 import sizewright as sw
 from sizewright.errors import InputError, MissingExtraError, StoreError
+from sizewright.runtime import metrics_port
 from sizewright.runtime.exposition import Sample, labels_of, observation_of, samples_of
 from sizewright.runtime.metrics_port import MetricsPort
 from sizewright.runtime.prometheus_metrics import PrometheusObserver
@@ -124,6 +128,40 @@ def test_port_in_use_raises_input_error(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setitem(__import__("sys").modules, "prometheus_client", None)
     with pytest.raises(MissingExtraError, match=r"sizewright\[metrics\]"):
         MetricsPort(0)
+
+
+def test_idle_connections_take_no_threads_and_few_files() -> None:
+    with MetricsPort(0) as port:
+        threads, files = threading.active_count(), len(os.listdir("/proc/self/fd"))
+        strangers = [socket.create_connection(("127.0.0.1", port.port), timeout=10) for _ in range(200)]
+        assert scraped(port) == []
+        assert threading.active_count() == threads
+        assert len(os.listdir("/proc/self/fd")) - files - len(strangers) <= 2 * metrics_port._MAX_CONNECTIONS
+        assert strangers[0].recv(1) == b""
+        for stranger in strangers:
+            stranger.close()
+
+
+def test_request_that_is_sent_slowly_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(metrics_port, "_REQUEST_S", 0.3)
+    with MetricsPort(0) as port, socket.create_connection(("127.0.0.1", port.port), timeout=0.05) as stranger:
+        began = time.monotonic()
+        while time.monotonic() < began + 10:
+            with suppress(TimeoutError, ConnectionError):
+                stranger.sendall(b"G")
+                if stranger.recv(1) == b"":
+                    break
+        assert time.monotonic() < began + 10
+        assert scraped(port) == []
+
+
+@pytest.mark.parametrize("request_line", [b"nonsense", b"POST / HTTP/1.1", b"GET http://[ HTTP/1.1", b"x" * 99_999])
+def test_wrong_request_gets_no_metrics(request_line: bytes) -> None:
+    with MetricsPort(0) as port:
+        with socket.create_connection(("127.0.0.1", port.port), timeout=10) as stranger, suppress(ConnectionError):
+            stranger.sendall(request_line + b"\r\n\r\n")
+            assert b" 200 " not in stranger.recv(999)
+        assert scraped(port) == []
 
 
 def prometheus(answers: Iterator[list[Sample] | None]) -> AbstractContextManager[str]:
