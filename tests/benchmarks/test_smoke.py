@@ -30,6 +30,7 @@ NEEDED_PACKAGES: dict[str, Sequence[str]] = {
     "retraining": ["mlflow"],
     "trial_efficiency": ["optuna"],
     "faults": ["greenlet", "ray", "torch"],
+    "gpu": ["torch"],
     **dict.fromkeys(("elasticity", "grids", "own_code", "remeasure", "three_stages"), ("ray", "torch")),
 }
 
