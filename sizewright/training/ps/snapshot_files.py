@@ -14,12 +14,13 @@ import json
 import logging
 import os
 import shutil
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple
+from typing import Annotated, Any, BinaryIO, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
 from sizewright.errors import EngineError, JobError
 from sizewright.spec import Job
@@ -31,12 +32,9 @@ from sizewright.training.ps.routing import PARTS, Parts
 ARRAYS = ("keys", "weights", "state", "dense", "dense_state")
 _VERSION = 3
 _SECOND_VERSION = 2
-_FIRST_VERSION_FIELDS = {"job_hash", "samples", "trained", "rows"}
 _META = "snapshot.json"
 _LOCK = ".lock"
 _PREFIX = "snapshot-"
-_MAX_KEPT = 2
-"""If the latest snapshot is damaged, the one before it can be resumed."""
 _CHUNK_BYTES = 1 << 20
 _LOG = logging.getLogger(__name__)
 
@@ -70,6 +68,77 @@ class SnapshotInfo(NamedTuple):
         return reconcile([(0, last)], accounts)
 
 
+def _check_ascending(each: Range) -> Range:
+    if each[0] > each[1]:
+        raise ValueError("a range must not end before it starts")
+    return each
+
+
+def _check_complete(checksums: dict[str, str]) -> dict[str, str]:
+    if set(checksums) != set(ARRAYS):
+        raise ValueError("every array must have a checksum")
+    return checksums
+
+
+def _check_covering(groups: list[_StoredGroup]) -> list[_StoredGroup]:
+    runs = sorted(run for group in groups for run in group.parts)
+    if [0, *(end for _, end in runs)] != [*(start for start, _ in runs), PARTS]:
+        raise ValueError("every part of the weights must be in one group")
+    return groups
+
+
+_Count = Annotated[int, Field(strict=True, ge=0, lt=1 << 63)]
+_StoredRange = Annotated[tuple[_Count, _Count], AfterValidator(_check_ascending)]
+_Checksums = Annotated[dict[str, str], AfterValidator(_check_complete)]
+
+
+class _Stored(BaseModel):
+    """A part of `snapshot.json`, which may have been damaged or written by others."""
+
+    model_config = ConfigDict(extra="forbid")
+
+
+class _StoredGroup(_Stored):
+    parts: list[_StoredRange]
+    samples: list[_StoredRange]
+
+
+class _ThirdFormat(_Stored):
+    version: Literal[3]
+    job_hash: str
+    rows: _Count
+    applied: Annotated[list[_StoredGroup], AfterValidator(_check_covering)]
+    updates_lost: _Count
+    samples_repeated: _Count
+    sha256: _Checksums
+
+    def info(self) -> SnapshotInfo:
+        groups = [
+            AppliedGroup(np.concatenate([np.arange(*run) for run in group.parts]), SampleRanges(group.samples))
+            for group in self.applied
+        ]
+        return SnapshotInfo(self.job_hash, self.rows, groups, self.updates_lost, self.samples_repeated)
+
+
+class _FirstFormat(_Stored):
+    """The first two formats have one list of samples for all parts."""
+
+    job_hash: str
+    trained: list[_StoredRange]
+    samples: _Count
+    rows: _Count
+
+    def info(self) -> SnapshotInfo:
+        if sum(end - start for start, end in self.trained) != self.samples:
+            raise ValueError("the ranges do not add up to the number of samples")
+        return SnapshotInfo(self.job_hash, self.rows, [AppliedGroup(np.arange(PARTS), SampleRanges(self.trained))])
+
+
+class _SecondFormat(_FirstFormat):
+    version: Literal[2]
+    sha256: _Checksums
+
+
 class _DamagedError(Exception):
     """A file of a snapshot has changed since it was written."""
 
@@ -79,14 +148,20 @@ class _NewerFormatError(Exception):
 
 
 def write_snapshot(
-    folder: str | Path, info: SnapshotInfo, arrays: Mapping[str, NDArray[Any]], count: Callable[[int], None]
+    folder: str | Path,
+    info: SnapshotInfo,
+    arrays: Mapping[str, NDArray[Any]],
+    count: Callable[[int], None],
+    previous: Path | None = None,
 ) -> None:
-    """Write a snapshot into a new folder below `folder`, then remove all older ones except the previous.
+    """Write a snapshot into a new folder below `folder`, then remove all older ones except one.
 
-    `count` is called with the number of bytes of each write. Nothing is removed before the new snapshot is complete,
-    because the previous one may be damaged and the one before it may be what the run was resumed from.
+    The older one that stays can be resumed if the new one is damaged. It is `previous`, the snapshot that this run has
+    written or loaded last, because a newer one may be damaged. Where `previous` is not in the folder, the latest stays.
+    Nothing is removed before the new snapshot is complete.
 
-    Raise EngineError if the disk refuses; older snapshots then stay.
+    `count` is called with the number of bytes of each write. Raise EngineError if the disk refuses; older snapshots
+    then stay.
     """
     number = 1 + max([_number(path) for path in snapshots(folder)], default=0)
     new = Path(folder) / f".{_PREFIX}{number:06d}"
@@ -105,8 +180,11 @@ def write_snapshot(
             f"The snapshot could not be written to {folder}: {reason}.",
             "Free space there or choose another folder.",
         ) from None
-    for path in snapshots(folder)[:-_MAX_KEPT]:
-        shutil.rmtree(path, ignore_errors=True)
+    *older, _ = snapshots(folder)
+    kept = [path for path in older if previous and path.resolve() == previous.resolve()]
+    for path in older:
+        if path not in (kept or older[-1:]):
+            shutil.rmtree(path, ignore_errors=True)
 
 
 def read_snapshot(folder: str | Path, job: Job) -> tuple[SnapshotInfo, dict[str, NDArray[Any]]]:
@@ -120,24 +198,18 @@ def read_snapshot(folder: str | Path, job: Job) -> tuple[SnapshotInfo, dict[str,
         raise JobError(f"There is no snapshot in {folder}.", "Give the snapshot folder of an earlier run.")
     path = paths[-1]
     try:
-        info, checksums, exact = _read_meta(path / _META)
-        arrays = {name: _read_array(path / f"{name}.npy", checksums.get(name)) for name in ARRAYS}
-        _check_rows(path, info, arrays)
+        info, arrays, exact = _load(path, job)
     except _DamagedError as error:
         remedy = "Resume another one, or start a new run in another folder."
-        if len(paths) > 1:
-            remedy = f"Go on from the previous one (`--resume {paths[-2]}`), or start a new run in another folder."
+        older = [each for each in snapshots(path.parent) if _number(each) < _number(path)]
+        if (whole := _latest_whole(older, job)) is not None:
+            remedy = f"Go on from an older one (`--resume {whole}`), or start a new run in another folder."
         raise JobError(f"The snapshot {path} is damaged: {error}.", remedy) from None
     except _NewerFormatError as error:
         raise JobError(
             f"The snapshot {path} has format {error}, but this version of Sizewright reads formats up to {_VERSION}.",
             "Resume it with the version that wrote it, or start a new run in another folder.",
         ) from None
-    if info.job_hash not in job.hashes:
-        raise JobError(
-            f"The snapshot in {folder} belongs to another job: its model, data or training settings differ.",
-            "Resume it with the job file of that run, or start a new run in another folder.",
-        )
     if not exact:
         _LOG.warning(
             "The snapshot %s has an older format, which does not record all trained samples exactly. Samples that were "
@@ -239,6 +311,28 @@ def _try_lock(path: Path) -> int | None:
         os.close(lock)
 
 
+def _load(path: Path, job: Job) -> tuple[SnapshotInfo, dict[str, NDArray[Any]], bool]:
+    """Return the content of a snapshot, its arrays, and whether the content is exact."""
+    info, checksums, exact = _read_meta(path / _META)
+    arrays = {name: _read_array(path / f"{name}.npy", checksums.get(name)) for name in ARRAYS}
+    _check_rows(info, arrays)
+    if info.job_hash not in job.hashes:
+        raise JobError(
+            f"The snapshot {path} belongs to another job: its model, data or training settings differ.",
+            "Resume it with the job file of that run, or start a new run in another folder.",
+        )
+    return info, arrays, exact
+
+
+def _latest_whole(paths: Sequence[Path], job: Job) -> Path | None:
+    """Return the latest of these snapshots that can be resumed."""
+    for path in reversed(paths):
+        with contextlib.suppress(_DamagedError, _NewerFormatError, JobError):
+            _load(path, job)
+            return path
+    return None
+
+
 def _is_snapshot(path: Path) -> bool:
     return path.name.startswith(_PREFIX) and path.name.removeprefix(_PREFIX).isdecimal() and (path / _META).is_file()
 
@@ -274,7 +368,7 @@ def _read_array(path: Path, checksum: str | None) -> NDArray[Any]:
     return array
 
 
-def _check_rows(path: Path, info: SnapshotInfo, arrays: Mapping[str, NDArray[Any]]) -> None:
+def _check_rows(info: SnapshotInfo, arrays: Mapping[str, NDArray[Any]]) -> None:
     """Check shapes and types: in the first format nothing else ensures that the files belong together."""
     kinds = {"keys": ("i", 1), "weights": ("f", 2), "state": ("f", 2), "dense": ("f", 2), "dense_state": ("f", 2)}
     for name, array in arrays.items():
@@ -301,46 +395,25 @@ def _read_meta(path: Path) -> tuple[SnapshotInfo, dict[str, str], bool]:
     """
     try:
         document = json.loads(path.read_text(encoding="utf-8"))
-        if "checksum" not in document and set(document) == _FIRST_VERSION_FIELDS:
-            return _old_info(document), {}, False
+        if set(document) == set(_FirstFormat.model_fields):
+            return _FirstFormat.model_validate(document).info(), {}, False
         checksum = document.pop("checksum")
         if checksum != _checksum(document):
             raise _DamagedError(f"{path.name} has changed since it was written")
         if document["version"] == _SECOND_VERSION:
-            return _old_info(document), dict(document["sha256"]), False
+            second = _SecondFormat.model_validate(document)
+            return second.info(), second.sha256, False
         if document["version"] > _VERSION:
             raise _NewerFormatError(document["version"])
-        if document["version"] != _VERSION:
-            raise _DamagedError(f"{path.name} has format {document['version']}, which this version cannot read")
-        return _info(document), dict(document["sha256"]), True
+        third = _ThirdFormat.model_validate(document)
+        return third.info(), third.sha256, True
     except FileNotFoundError:
         raise _DamagedError(f"{path.name} is missing") from None
+    except ValidationError as error:
+        place = ".".join(map(str, error.errors()[0]["loc"]))
+        raise _DamagedError(f"{path.name} has no valid value of {place}") from None
     except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise _DamagedError(f"{path.name} cannot be read ({type(error).__name__})") from None
-
-
-def _info(document: Mapping[str, Any]) -> SnapshotInfo:
-    info = SnapshotInfo(**{name: document[name] for name in SnapshotInfo._fields})
-    groups = [
-        AppliedGroup(np.concatenate([np.arange(a, b) for a, b in group["parts"]]), SampleRanges(group["samples"]))
-        for group in document["applied"]
-    ]
-    return info._replace(applied=groups)
-
-
-def _old_info(document: Mapping[str, Any]) -> SnapshotInfo:
-    """Return the content of a snapshot of the first two formats, which have one list of samples for all parts.
-
-    Raise TypeError or ValueError if the document is not valid.
-    """
-    edges = [edge for begin, end in document["trained"] for edge in (begin, end)]
-    if not all(isinstance(each, int) and each >= 0 for each in (document["samples"], document["rows"], *edges)):
-        raise ValueError("counts must be integers of at least 0")
-    if sum(end - begin for begin, end in document["trained"]) != document["samples"]:
-        raise ValueError("the ranges do not add up to the number of samples")
-    return SnapshotInfo(
-        document["job_hash"], document["rows"], [AppliedGroup(np.arange(PARTS), SampleRanges(document["trained"]))]
-    )
 
 
 def _runs(parts: Parts) -> Iterator[tuple[int, int]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -120,7 +121,7 @@ class SnapshotStore:
         """Return the store's process id."""
         return os.getpid()
 
-    def save(self, folder: str, lost: int, repeated: int) -> int:
+    def save(self, folder: str, lost: int, repeated: int, previous: Path | None = None) -> int:
         """Write a snapshot below `folder`, as `write_snapshot` does; return the number of samples in it.
 
         A run that resumes it continues to count from `lost` updates and `repeated` samples. Raise EngineError if the
@@ -134,7 +135,7 @@ class SnapshotStore:
         values = (rows.keys, rows.weights, rows.state, dense, dense_state)
         arrays: dict[str, NDArray[Any]] = dict(zip(ARRAYS, values, strict=True))
         info = SnapshotInfo(self._job.hash, len(rows.keys), groups, lost, repeated)
-        write_snapshot(folder, info, arrays, self._count)
+        write_snapshot(folder, info, arrays, self._count, previous)
         return info.trained.total
 
     def load(self, folder: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -53,6 +54,8 @@ class Snapshots:
         self._store: Any = None
         self._address: Any = None
         self._stop = threading.Event()
+        self._on_disk: dict[Path, Path] = {}
+        """The last snapshot in each folder that this session has loaded or written."""
         self.complete = False
         """True once the store has had a snapshot of all servers."""
         self.lock = threading.RLock()
@@ -90,6 +93,7 @@ class Snapshots:
         """Read a snapshot from disk into the store."""
         loaded = self._store.load.remote(folder)
         self._replica_group.pool.get_all([loaded], lambda: [self._store.copied_bytes.remote()])
+        self._note_on_disk(folder)
         self.complete = True
 
     def start(self, ready: Callable[[], bool]) -> None:
@@ -131,8 +135,10 @@ class Snapshots:
 
     def save(self, folder: str) -> None:
         """Write the content of the store to disk."""
-        saved = self._store.save.remote(folder, self._account.updates_lost, self._account.samples_repeated)
+        counts = self._account.updates_lost, self._account.samples_repeated
+        saved = self._store.save.remote(folder, *counts, self._on_disk.get(Path(folder).resolve()))
         self._replica_group.pool.get_all([saved], lambda: [self._store.copied_bytes.remote()])
+        self._note_on_disk(folder)
         self.written += 1
 
     def refuse(self, servers: Sequence[ReplicaHandle]) -> None:
@@ -176,8 +182,12 @@ class Snapshots:
             self.complete = False
         self.open(self._from_a_worker())
         self._record_fault("The process that keeps snapshots ended and was started again.")
-        if self.folder is not None and snapshots(self.folder):
-            self.load(self.folder)
+        if self.folder is not None and (last := self._on_disk.get(Path(self.folder).resolve())):
+            self.load(str(last))
+
+    def _note_on_disk(self, folder: str) -> None:
+        latest = snapshots(folder)[-1].resolve()
+        self._on_disk[latest.parent] = latest
 
     def _from_a_worker(self) -> Floats:
         for worker in self._replica_group.membership.workers:

@@ -43,11 +43,18 @@ def some_arrays(rows: int = 40, seed: int = 0) -> dict[str, NDArray[Any]]:
     return {"keys": keys} | {name: rng.random(shape, dtype=np.float32) for name, shape in shapes.items()}
 
 
-def write(folder: Path, samples: int = 640, seed: int = 0) -> dict[str, NDArray[Any]]:
+def write(folder: Path, samples: int = 640, seed: int = 0, previous: Path | None = None) -> dict[str, NDArray[Any]]:
     arrays = some_arrays(seed=seed)
     info = SnapshotInfo(JOB.hash, len(arrays["keys"]), [AppliedGroup(np.arange(PARTS), SampleRanges([(0, samples)]))])
-    write_snapshot(folder, info, arrays, lambda _: None)
+    write_snapshot(folder, info, arrays, lambda _: None, previous)
     return arrays
+
+
+def rewrite_meta(snapshot: Path, **changes: Any) -> None:
+    """Change the list of a snapshot, with a checksum that fits."""
+    document = json.loads((snapshot / "snapshot.json").read_text()) | changes
+    del document["checksum"]
+    (snapshot / "snapshot.json").write_text(json.dumps({**document, "checksum": snapshot_files._checksum(document)}))
 
 
 def test_written_snapshot_is_read_back(tmp_path: Path) -> None:
@@ -124,6 +131,66 @@ def test_damaged_file_is_named_and_the_previous_snapshot_offered(tmp_path: Path)
     assert list(resumed_info(earlier, JOB, 640).trained) == [(0, 64)]
 
 
+ALL_SAMPLES = {"samples": [[0, 640]]}
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("rows", "40"), ("rows", 40.0), ("rows", -1), ("rows", True), ("job_hash", 1), ("sha256", {}), ("sha256", None),
+        ("updates_lost", "x"), ("samples_repeated", -1), ("applied", []), ("applied", {}), ("version", 2.5),
+        ("applied", [ALL_SAMPLES | {"parts": [[0, 10**13]]}]),
+        ("applied", [ALL_SAMPLES | {"parts": [[0, 10**13], [10**13, PARTS]]}]),
+        ("applied", [ALL_SAMPLES | {"parts": [[1, PARTS]]}]),
+        ("applied", [ALL_SAMPLES | {"parts": [[0, PARTS]]}, ALL_SAMPLES | {"parts": [[0, PARTS]]}]),
+        ("applied", [{"parts": [[0, PARTS]], "samples": [[640, 0]]}]),
+        ("applied", [{"parts": [[0, PARTS]], "samples": [[0, 10**30]]}]),
+    ],
+)  # fmt: skip
+def test_invalid_list_with_a_fitting_checksum_is_damage(tmp_path: Path, field: str, value: Any) -> None:
+    write(tmp_path)
+    rewrite_meta(snapshots(tmp_path)[0], **{field: value})
+    with pytest.raises(JobError, match=rf"snapshot-000001 is damaged: snapshot.json has no valid value of {field}"):
+        read_snapshot(tmp_path, JOB)
+
+
+def test_list_of_the_second_format_needs_the_checksums(tmp_path: Path) -> None:
+    write(tmp_path)
+    document = {"job_hash": JOB.hash, "samples": 640, "trained": [[0, 640]], "rows": 40, "version": 2, "sha256": {}}
+    meta = snapshots(tmp_path)[0] / "snapshot.json"
+    meta.write_text(json.dumps({**document, "checksum": snapshot_files._checksum(document)}))
+    with pytest.raises(JobError, match="has no valid value of sha256"):
+        read_snapshot(tmp_path, JOB)
+
+
+def test_only_an_older_snapshot_that_loads_is_offered(tmp_path: Path) -> None:
+    for number in (1, 2, 3):
+        write(tmp_path / f"{number}")
+        (tmp_path / "all").mkdir(exist_ok=True)
+        shutil.copytree(tmp_path / f"{number}" / "snapshot-000001", tmp_path / "all" / f"snapshot-{number:06d}")
+    first, second, third = snapshots(tmp_path / "all")
+    for damaged in (second, third):
+        (damaged / "dense.npy").write_bytes(b"")
+    for resumed in (tmp_path / "all", third, second):
+        with pytest.raises(JobError, match=r"is damaged: dense\.npy has changed") as caught:
+            read_snapshot(resumed, JOB)
+        assert f"--resume {first}`" in caught.value.remedy
+    rewrite_meta(first, job_hash="another job")
+    with pytest.raises(JobError) as caught:
+        read_snapshot(tmp_path / "all", JOB)
+    assert "--resume" not in caught.value.remedy
+
+
+def test_resumed_snapshot_is_kept_rather_than_the_damaged_one_after_it(tmp_path: Path) -> None:
+    write(tmp_path, 64), write(tmp_path, 128)
+    resumed, damaged = snapshots(tmp_path)
+    (damaged / "keys.npy").write_bytes(b"")
+    write(tmp_path, 192, previous=resumed)
+    assert [path.name for path in snapshots(tmp_path)] == ["snapshot-000001", "snapshot-000003"]
+    write(tmp_path / "new", 64, previous=resumed), write(tmp_path / "new", 128, previous=resumed)
+    assert len(snapshots(tmp_path / "new")) == 2
+
+
 @pytest.mark.parametrize("name", ["snapshot.json", "keys.npy"])
 def test_missing_file_does_not_fall_back_silently(tmp_path: Path, name: str) -> None:
     write(tmp_path, 64, seed=1), write(tmp_path, 128, seed=2)
@@ -180,10 +247,7 @@ def test_altered_version_is_named(tmp_path: Path) -> None:
 
 def test_newer_format_is_not_called_damaged(tmp_path: Path) -> None:
     write(tmp_path)
-    meta = snapshots(tmp_path)[0] / "snapshot.json"
-    document = json.loads(meta.read_text()) | {"version": 4}
-    del document["checksum"]
-    meta.write_text(json.dumps(document | {"checksum": snapshot_files._checksum(document)}))
+    rewrite_meta(snapshots(tmp_path)[0], version=4)
     with pytest.raises(JobError, match="has format 4, but this version of Sizewright reads formats up to 3"):
         read_snapshot(tmp_path, JOB)
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import time
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
 import numpy as np
 import pytest
 
-from sizewright.errors import EngineError
+from sizewright.errors import EngineError, ReplicaDiedError
 from sizewright.training.ps.snapshots import Snapshots
 
 
@@ -59,3 +60,41 @@ def test_store_that_fails_to_start_is_not_kept() -> None:
     with pytest.raises(EngineError):
         snapshots.open(np.zeros(1, np.float32))
     assert not snapshots.on
+
+
+def test_store_is_told_the_last_good_snapshot_and_starts_again_with_it(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """The run resumes the first snapshot in its folder, since the second is damaged."""
+    for number in (1, 2):
+        (tmp_path / f"snapshot-{number:06d}").mkdir()
+        (tmp_path / f"snapshot-{number:06d}" / "snapshot.json").touch()
+    loaded: list[str] = []
+    kept: list[Path | None] = []
+
+    def save(folder: str, lost: int, repeated: int, previous: Path | None) -> None:
+        kept.append(previous)
+        (Path(folder) / f"snapshot-{len(kept) + 2:06d}").mkdir(parents=True)
+
+    def get(refs: list[object]) -> list[object]:
+        if refs == ["pid"]:
+            raise ReplicaDiedError("It has ended.")
+        return refs
+
+    store = SimpleNamespace(
+        load=SimpleNamespace(remote=loaded.append), save=SimpleNamespace(remote=save),
+        pid=SimpleNamespace(remote=lambda: "pid"),
+    )  # fmt: skip
+    group = SimpleNamespace(job=None, pool=SimpleNamespace(get=get, get_all=lambda refs, _: refs))
+    account = SimpleNamespace(updates_lost=0, samples_repeated=0)
+    held = Snapshots(cast(Any, group), b"", cast(Any, account), interval_s=None, folder=str(tmp_path))
+    held._store = store
+    monkeypatch.setattr(held, "open", lambda _: setattr(held, "_store", store))
+    monkeypatch.setattr(held, "_from_a_worker", lambda: None)
+    held.load(str(tmp_path / "snapshot-000001"))
+    held._restart_dead_store()
+    held.save(str(tmp_path / "elsewhere"))
+    held.save(str(tmp_path))
+    held.save(str(tmp_path))
+    assert loaded == [str(tmp_path / "snapshot-000001")] * 2
+    assert kept == [None, tmp_path / "snapshot-000001", tmp_path / "snapshot-000004"]
