@@ -7,10 +7,10 @@ from typing import Any
 import yaml
 
 from sizewright.errors import InputError
-from sizewright.spec._text_files import TAG_ERRORS, KeyTwiceError, TooLargeError, UniqueKeysMixin
+from sizewright.spec._text_files import TAG_ERRORS, BaseLoader, KeyTwiceError, TooLargeError, UniqueKeysMixin
 
 
-class _Loader(UniqueKeysMixin, getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
+class _Loader(UniqueKeysMixin, BaseLoader):  # type: ignore[misc]
     """A loader of YAML 1.1, as the Kubernetes API server reads it."""
 
 
@@ -35,7 +35,7 @@ def from_yaml(text: str, name: str = "The manifest") -> list[Any]:
         raise InputError(f"{name}: {error}.", "Keep one of them.") from None
     except (ValueError, *TAG_ERRORS):
         raise InputError(f"{name} is not YAML: a value does not match its tag.", "Correct it.") from None
-    except (yaml.YAMLError, RecursionError) as error:
+    except yaml.YAMLError as error:
         message = " ".join(str(error).split())
         raise InputError(f"{name} is not YAML: {message:.200}.", "Correct it.") from None
 

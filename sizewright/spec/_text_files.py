@@ -21,13 +21,16 @@ _ENCODING_BY_MARK = (  # the longer mark first, since that of UTF-32 begins with
     (codecs.BOM_UTF16_LE, "utf-16"),
     (codecs.BOM_UTF16_BE, "utf-16"),
 )
-MAX_NODES = 1_000_000
-"""Limit of a YAML document, with everything that its aliases repeat."""
+MAX_VALUES = 1_000_000
+"""Limit of a YAML text with all its documents, and with everything that aliases repeat."""
+MAX_DEPTH = 100
+"""Limit of a YAML text's lists and mappings within each other; a million would overflow the stack of the C library."""
 MAX_MIB = 4
-"""Limit of a YAML text; longer ones take minutes."""
+"""Limit of a YAML text."""
 _MAX_DIGITS = 300
-TAG_ERRORS = (IndexError, KeyError, TypeError, AttributeError, OverflowError)
-"""The errors that PyYAML raises for a value that does not match its tag, such as !!int ''."""
+TAG_ERRORS = (IndexError, KeyError, TypeError, AttributeError, OverflowError, AssertionError)
+"""The errors that PyYAML and ruamel.yaml raise for a value that does not match its tag, such as !!int ''."""
+_NO_ALIASES = "Pass only the part that is needed, and write the values out instead of using aliases."
 _COMPRESSED = (b"\x1f\x8b", b"PK\x03\x04", b"\x28\xb5\x2f\xfd", b"BZh")
 _TEMPLATE = re.compile(r"\{\{.*?\}\}|\{%.*?%\}|\{\{|\{%")
 _CODE_KEYS = frozenset({"command", "args", "env", "annotations", "entrypoint", "run", "pattern", "reason"})
@@ -105,9 +108,8 @@ class UniqueKeysMixin:
     """A mixin for loaders of PyYAML that refuses duplicate keys; a key that overrides a merged one is allowed."""
 
     def __init__(self, text: str) -> None:
-        """Raise TooLargeError for a text of more than MAX_MIB."""
-        if len(text) > MAX_MIB << 20:
-            raise TooLargeError(f"it is longer than {MAX_MIB} MiB", "Pass only the part that is needed.")
+        """Raise TooLargeError as `check_size` does."""
+        check_size(text)
         super().__init__(text)  # type: ignore[call-arg]
 
     def get_single_node(self) -> Any:
@@ -120,7 +122,7 @@ class UniqueKeysMixin:
 
 
 class TooLargeError(yaml.MarkedYAMLError):
-    """A document that is too long, directly or by its aliases, or whose aliases refer to themselves."""
+    """A text that is too long or too deep, directly or by its aliases, or whose aliases refer to themselves."""
 
     def __init__(self, problem: str, remedy: str, mark: Any = None) -> None:
         """`remedy` says what to do."""
@@ -128,22 +130,57 @@ class TooLargeError(yaml.MarkedYAMLError):
         self.problem, self.remedy = problem, remedy
 
 
-def check_expansion(text: str) -> None:
-    """Raise TooLargeError for a YAML text whose aliases another reader would expand endlessly."""
-    loader = _PlainLoader(text)
-    try:
-        while loader.check_node():
-            loader.get_node()
-    except TooLargeError:
-        raise
-    except (yaml.YAMLError, ValueError, RecursionError):
-        return
-    finally:
-        loader.dispose()
+BaseLoader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+"""The loader of plain objects that is fastest. It is recursive, so a text needs `check_size` before."""
+
+
+def check_size(*parts: str, max_values: int = MAX_VALUES) -> None:
+    """Raise TooLargeError for a YAML text, in one or more parts, that takes too much time or memory to read.
+
+    Only the parser's events are read, which takes neither. The loader raises the errors of a text that is not YAML.
+    """
+    if sum(map(len, parts)) > MAX_MIB << 20:
+        raise TooLargeError(f"it is longer than {MAX_MIB} MiB", "Pass only the part that is needed.")
+    size = 0
+    for part in parts:
+        try:
+            size = _size_with(part, size, max_values)
+        except TooLargeError:
+            raise
+        except yaml.YAMLError:
+            continue
+
+
+def _size_with(text: str, size: int, max_values: int) -> int:
+    """Return `size` plus the number of values in a text, each counted as often as aliases repeat it."""
+    sizes: dict[str | None, int | None] = {}
+    """The values of each anchor; None until its list or mapping ends."""
+    open_values: list[tuple[str | None, int]] = []
+    for event in yaml.parse(text, BaseLoader):
+        if isinstance(event, yaml.DocumentStartEvent):
+            sizes.clear()
+        elif isinstance(event, yaml.AliasEvent):
+            repeated = sizes.get(event.anchor, 1)
+            if repeated is None:
+                raise TooLargeError("an alias refers to a value that contains it", _NO_ALIASES, event.start_mark)
+            size += repeated
+        elif isinstance(event, yaml.NodeEvent):
+            sizes[event.anchor] = None
+            open_values.append((event.anchor, size))
+            size += 1
+        if isinstance(event, yaml.ScalarEvent | yaml.CollectionEndEvent):
+            anchor, size_before = open_values.pop()
+            sizes[anchor] = size - size_before
+        if size > max_values:
+            problem = f"with its aliases expanded it has more than {max_values:,} values"
+            raise TooLargeError(problem, _NO_ALIASES, event.start_mark)
+        if len(open_values) > MAX_DEPTH:
+            problem = f"its lists and mappings are nested more than {MAX_DEPTH} levels deep"
+            raise TooLargeError(problem, "Write it with fewer levels.", event.start_mark)
+    return size
 
 
 def _checked(root: Any) -> Any:
-    _check_size(root)
     waiting, visited = [root], set()
     while waiting:
         node = waiting.pop()
@@ -158,35 +195,6 @@ def _checked(root: Any) -> Any:
     return root
 
 
-def _check_size(root: Any) -> None:
-    """Raise TooLargeError for too many nodes, each counted as often as aliases and merges repeat it."""
-    sizes: dict[int, int] = {}
-    open_nodes, waiting = set[int](), [(root, False)]
-    while waiting:
-        node, is_counted = waiting.pop()
-        children = _children(node)
-        if is_counted:
-            open_nodes.discard(id(node))
-            sizes[id(node)] = 1 + sum(sizes[id(child)] for child in children)
-            if sizes[id(node)] > MAX_NODES:
-                raise _too_large(node, f"with its aliases expanded it has more than {MAX_NODES:,} values")
-        elif id(node) in open_nodes:
-            raise _too_large(node, "an alias refers to a value that contains it")
-        elif id(node) not in sizes:
-            open_nodes.add(id(node))
-            waiting += [(node, True), *((child, False) for child in children)]
-
-
-def _children(node: Any) -> list[Any]:
-    if isinstance(node, yaml.MappingNode):
-        return [child for pair in node.value for child in pair]
-    return node.value if isinstance(node, yaml.SequenceNode) else []
-
-
-def _too_large(node: Any, problem: str) -> TooLargeError:
-    return TooLargeError(problem, "Write the values out instead of using aliases.", node.start_mark)
-
-
 def _check_keys(keys: list[yaml.ScalarNode]) -> None:
     lines: dict[tuple[str, str], int] = {}
     for key in keys:
@@ -197,13 +205,13 @@ def _check_keys(keys: list[yaml.ScalarNode]) -> None:
         lines[name] = line
 
 
-class _PlainLoader(UniqueKeysMixin, yaml.SafeLoader):
+class _PlainLoader(UniqueKeysMixin, BaseLoader):  # type: ignore[misc]
     """A loader in which `on`, `yes`, `12:30`, `010` and dates stay text, as in YAML 1.2.
 
     Records read text as their field needs it: `on` is true for a switch, and `010` is 10 for a count.
     """
 
-    yaml_implicit_resolvers: ClassVar[dict[Any, Any]] = {}  # type: ignore[misc]
+    yaml_implicit_resolvers: ClassVar[dict[Any, Any]] = {}
 
     def construct_int(self, node: Any) -> Any:
         """Return an integer. Raises ValueError for more digits than Python converts."""
@@ -237,7 +245,7 @@ _PlainLoader.add_constructor("tag:yaml.org,2002:float", _PlainLoader.construct_f
 
 
 def read_yaml(text: str) -> Any:
-    """Return the value of a YAML or JSON text. Raises KeyTwiceError, yaml.YAMLError, ValueError or RecursionError."""
+    """Return the value of a YAML or JSON text. Raises KeyTwiceError, yaml.YAMLError or ValueError."""
     try:
         return yaml.load(text, _PlainLoader)
     except TAG_ERRORS as error:

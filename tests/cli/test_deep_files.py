@@ -18,6 +18,8 @@ DEEP = "[" * 100_000 + "]" * 100_000
         ("trials.json", ("trials", "import", "{file}")),
         ("trace.json", ("simulate", "{file}")),
         ("job.json", ("recommend", "{file}")),
+        ("base.yaml", ("recommend", "{example}", "--executor", "kubeflow", "--base", "{file}")),
+        ("plan.yaml", ("apply", "{file}", "--executor", "kubeflow", "--dry-run")),
     ],
 )
 def test_deeply_nested_file_is_refused_in_one_sentence(
@@ -25,7 +27,19 @@ def test_deeply_nested_file_is_refused_in_one_sentence(
 ) -> None:
     file = tmp_path / name
     file.write_text(DEEP + "\n")
-    result = call(*(arg.format(example=example, file=file) for arg in args))
+    check_refusal(call(*(arg.format(example=example, file=file) for arg in args)))
+
+
+@pytest.mark.parametrize("args", [("recommend", "{example}", "--base", "{file}"), ("apply", "{file}")])
+def test_deep_document_below_a_wrong_value_is_refused_in_one_sentence(
+    call, example: Path, tmp_path: Path, args: tuple[str, ...]
+) -> None:
+    file = tmp_path / "base.yaml"
+    file.write_text("kind: TFJob\nmetadata: {annotations: {n: !!int 1:2}}\n---\n" + "[" * 40_000)
+    check_refusal(call(*(arg.format(example=example, file=file) for arg in args), "--executor", "kubeflow"))
+
+
+def check_refusal(result: tuple[int, str, str]) -> None:
     code, _, error = result
     assert code != 0
     assert "Traceback" not in error

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from sizewright.executors import get_executor
 from sizewright.executors.kubernetes.yaml_text import YamlText
 from sizewright.executors.yaml_documents import from_yaml
 from sizewright.spec import Cluster, Job, Plan
+from sizewright.spec._text_files import read_yaml
 
 
 def repeated(by: str, levels: int = 12) -> str:
@@ -75,6 +77,50 @@ def test_a_file_that_would_take_minutes_is_refused_at_once(load, tmp_path: Path)
     path.write_text("rows: [" + "1, " * (2 << 20) + "]\n")
     with pytest.raises(InputError, match="longer than 4 MiB"):
         load(path)
+
+
+DEEP = {
+    "flow": "[" * 60_000, "block": "- " * 60_000, "mappings": "".join(f"{' ' * n}a:\n" for n in range(1_000)),
+    "second document": "n: !!int 1:2\n---\n" + "[" * 40_000, "closed": "a: " + "[" * 101 + "]" * 101,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("text", DEEP.values(), ids=DEEP)
+@pytest.mark.parametrize("read", [YamlText, from_yaml])
+def test_deep_nesting_is_refused_before_it_overflows_the_stack(read, text: str) -> None:  # type: ignore[no-untyped-def]
+    with pytest.raises(InputError, match="nested more than 100 levels deep"):
+        read(text)
+
+
+@pytest.mark.parametrize("read", [YamlText, from_yaml])
+def test_nesting_of_99_levels_is_read(read) -> None:  # type: ignore[no-untyped-def]
+    read("a: " + "[" * 98 + "]" * 98)
+
+
+@pytest.mark.parametrize("read", [YamlText, from_yaml])
+def test_limit_of_values_holds_for_all_documents_together(read) -> None:  # type: ignore[no-untyped-def]
+    document = repeated("merges", 5)
+    read(document)
+    with pytest.raises(InputError, match=r"with its aliases expanded it has more than 1[0,]+ values"):
+        read("---\n".join([document] * 60))
+
+
+def test_base_of_too_many_values_is_refused_before_its_layout_is_read() -> None:
+    with pytest.raises(InputError, match="more than 100,000 values"):
+        YamlText("rows:\n" + "- 1\n" * 100_000)
+
+
+def test_repeated_key_of_an_ordered_mapping_is_refused_in_one_sentence() -> None:
+    with pytest.raises(InputError, match="is not YAML: a value does not have the type of its tag"):
+        YamlText("n: !!omap [{a: 1}, {a: 1}]\n")
+
+
+@pytest.mark.timeout(60)
+def test_long_list_is_read_within_seconds() -> None:
+    """PyYAML's own parser took 20 s."""
+    started = time.process_time()
+    assert len(read_yaml("[" + "1, " * 400_000 + "]")) == 400_000
+    assert time.process_time() - started < 6
 
 
 def test_number_of_thousands_of_digits_is_refused_in_one_sentence(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from sizewright.executors.yaml_documents import from_yaml
 from sizewright.spec._text_files import (
     TAG_ERRORS,
     TooLargeError,
-    check_expansion,
+    check_size,
     check_text_rendered,
     read_json,
     read_text,
@@ -29,6 +29,8 @@ _START = re.compile(r"^(?=---(?:\s|\Z))", re.MULTILINE)
 _ABOVE = re.compile(r"(?:\s*(?:#.*)?|%.*|(?:---|\.\.\.)\s*(?:\s#.*)?)\n?")
 _BELOW = re.compile(r"(?:(?:\.\.\.)?[ \t]*|#.*)\n?")
 """Lines around a document that are not part of it. An indented comment may be a line of a block scalar."""
+_MAX_VALUES = 100_000
+"""Limit of a text whose comments and layout are kept, which takes ruamel.yaml a few seconds."""
 
 
 class YamlText:
@@ -44,8 +46,9 @@ class YamlText:
         self._has_crlf = "\r\n" in text
         unix_text = text.replace("\r\n", "\n")
         try:
-            check_expansion(unix_text)
-            self._parts = [_parse_part(part) for part in _START.split(unix_text) if part]
+            parts = [part for part in _START.split(unix_text) if part]
+            check_size(*parts, max_values=_MAX_VALUES)
+            self._parts = [_parse_part(part) for part in parts]
         except TooLargeError as error:
             raise InputError(f"{name}: {error.problem}.", error.remedy) from None
         except DuplicateKeyError:
