@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     import pyarrow.parquet as pq
 
 MAX_BYTES = 4 << 30
-_MIN_BITS_PER_VALUE = 1
-"""The least that a value takes (a Boolean)."""
+_MIN_BYTES_PER_VALUE = 8
+"""The least that a value takes in a data frame or a list. Arrow needs one bit for a Boolean and none for a null."""
 _BATCH_ROWS = 8192
 
 
@@ -30,12 +30,12 @@ def read_parquet(path: str | Path, max_bytes: int = MAX_BYTES) -> pa.Table:
     with open_parquet(path) as file:
         schema = pq.read_schema(path)
         check_plain(schema, path)
-        size = file.metadata.num_rows * len(schema) * _MIN_BITS_PER_VALUE // 8  # a lower bound from the metadata
+        size = file.metadata.num_rows * len(schema) * _MIN_BYTES_PER_VALUE  # a lower bound from the metadata
         batches = []
         if size <= max_bytes:
             size = 0
             for batch in file.iter_batches(_BATCH_ROWS, use_threads=False):
-                size += sum(map(plain_bytes, batch.columns))
+                size += max(sum(map(plain_bytes, batch.columns)), batch.num_rows * len(schema) * _MIN_BYTES_PER_VALUE)
                 if size > max_bytes:
                     break
                 batches.append(batch)

@@ -31,6 +31,9 @@ _SEPARATORS = ",;\t|"
 _HEAD = 1 << 16
 _MAX_TEXT_BYTES = 256 << 20
 """Limit for a table that is read as text, to report the locations of its rows."""
+_MAX_COLUMNS = 10_000
+_MAX_OBJECTS = 20_000_000
+"""Limit for a table that is read as objects of Python: the values of JSON, or the lines of a framed table."""
 _UTF_16 = (b"\xff\xfe", b"\xfe\xff")
 _WORKBOOKS = (".xlsx", ".xlsm", ".xlsb", ".xls", ".ods", ".numbers")
 _OLD_WORKBOOK = b"\xd0\xcf\x11\xe0"
@@ -192,9 +195,13 @@ def _read(
 ) -> pd.DataFrame:  # fmt: skip
     line = text.line.decode("utf-8-sig").strip()
     if line[:1] in ("[", "{"):
-        return (records or pd.DataFrame)(json_records(stream.read().decode("utf-8-sig")))
+        document = stream.read().decode("utf-8-sig")
+        _check_objects(sum(map(document.count, ",[{\n")), name)
+        return (records or pd.DataFrame)(json_records(document))
     if line[:1] in ("|", "+") or _RULE.fullmatch(_second(stream).strip()):
-        stream = io.BytesIO(unframed(stream.read().decode("utf-8-sig")).encode())
+        framed = stream.read()
+        _check_objects(framed.count(b"\n"), name)
+        stream = io.BytesIO(unframed(framed.decode("utf-8-sig")).encode())
         line = stream.readline().decode().strip()
         stream.seek(0)
     if match := re.fullmatch(r'"?sep=(.)"?', line):  # as Excel writes it
@@ -207,6 +214,8 @@ def _read(
     if not line and not text.more:
         return pd.DataFrame()
     first = [field.strip() for field in next(csv.reader([line], delimiter=separator, skipinitialspace=True), [])]
+    if len(first) > _MAX_COLUMNS:
+        raise InputError(f"{name} has more than {_MAX_COLUMNS:,} columns.", "Keep only the columns that are needed.")
     if not headerless(first):
         check_unique_columns([column.lower() for column in first if column], name)
     frame = pd.read_csv(
@@ -214,6 +223,13 @@ def _read(
         low_memory=False, index_col=False, dtype=None if separator == "," else str,
     )  # fmt: skip
     return frame if separator == "," else _with_points(frame, separator, name)
+
+
+def _check_objects(count: int, name: str) -> None:
+    if count > _MAX_OBJECTS:
+        raise InputError(
+            f"{name} has more than {_MAX_OBJECTS:,} values.", "Save it as CSV or Parquet, which take less memory."
+        )
 
 
 def _with_points(frame: pd.DataFrame, separator: str, name: str) -> pd.DataFrame:

@@ -26,6 +26,9 @@ from sizewright.spec.units import format_bytes
 MAX_LINE_BYTES = 1 << 20
 _HEAD = 1 << 16
 _BATCH_ROWS = 8192
+_CELL_ENDS = b",;\t|\n"
+_MIN_BYTES_PER_CELL = 8
+"""The least that a cell takes in a data frame, also one that is empty in the text."""
 _MAX_LAYERS = 5
 _MAX_BYTES = 256 << 20
 """Limit for the rows of a Parquet file that are read at once."""
@@ -113,14 +116,15 @@ def open_text(path: str, layers: tuple[Layer, ...]) -> Iterator[BinaryIO]:
 
 
 def check_size(path: str, layers: tuple[Layer, ...], what: str, max_bytes: int) -> None:
-    """Raise InputError for a text that takes more than `max_bytes` when unpacked; it is read in chunks."""
-    size = 0
+    """Raise InputError for a text that takes more than `max_bytes`, unpacked or as cells; it is read in chunks."""
+    size = cells = 0
     with open_text(path, layers) as stream:
-        while size <= max_bytes and (chunk := stream.read(_HEAD)):
+        while max(size, cells * _MIN_BYTES_PER_CELL) <= max_bytes and (chunk := stream.read(_HEAD)):
             size += len(chunk)
-    if size > max_bytes:
+            cells += len(chunk) - len(chunk.translate(None, _CELL_ENDS))
+    if max(size, cells * _MIN_BYTES_PER_CELL) > max_bytes:
         raise InputError(
-            f"The {what} {path} takes more than {format_bytes(max_bytes)} when it is unpacked.",
+            f"The {what} {path} takes more than {format_bytes(max_bytes)} when it is unpacked and read.",
             "Check the program that wrote it, or keep only the rows and columns that are needed.",
         )
 

@@ -13,7 +13,7 @@ from pydantic import ConfigDict, Field, ValidationError, field_validator, model_
 
 from sizewright.datasets._columns import plain_type
 from sizewright.datasets.files.atomic_write import write_text_atomically
-from sizewright.datasets.files.table_files import read_table, read_text, suffix_of
+from sizewright.datasets.files.table_files import check_json_size, read_table, read_text, suffix_of
 from sizewright.datasets.runs.finished_job import MAX_SAMPLES, FinishedJob, JobUsage, Moment, Segment
 from sizewright.errors import RecordError, StoreError
 from sizewright.spec import Allocation, Estimate, Failure, Job, Outcome
@@ -159,6 +159,7 @@ def _read_record(row: dict[str, Any], job: Job | None) -> FinishedJob:
 
 
 def _json_rows(text: str, path: Path) -> Iterator[tuple[str, Any]]:
+    check_json_size(text, path)
     try:
         document = read_json(text)
     except KeyTwiceError as error:
@@ -186,8 +187,12 @@ def _json_rows(text: str, path: Path) -> Iterator[tuple[str, Any]]:
 
 def _csv_rows(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
     types = {name: plain_type(field.annotation) for name, field in RunRow.model_fields.items()}
-    table = read_table(path, is_known=types.__contains__, is_number=lambda name: types.get(name) in (int, float))
-    _check_columns(table.names, path)
+    table = read_table(
+        path,
+        is_known=types.__contains__,
+        is_number=lambda name: types.get(name) in (int, float),
+        check_names=lambda names: _check_columns(names, path),
+    )
     for row in table.rows:
         yield row.where, {name: value for name, value in row.cells.items() if value not in ("", None)}
 

@@ -78,6 +78,7 @@ def read_trials(
         path,
         is_known=lambda name: name in mapping or meaning(name) is not None,
         is_number=lambda name: COLUMNS.get(mapping.get(name) or meaning(name) or "") in (int, float),
+        check_names=lambda names: _matched(names, mapping, str(path), has_ps and not other_columns),
     )
     return trials_of(table, str(path), other_columns=other_columns, columns=mapping, has_ps=has_ps)
 
@@ -94,10 +95,8 @@ def trials_of(
     trial without throughput and status counts as failed, and `ps` is optional, too. Rows count from 1 below the header.
     Raises StoreError with the first few faults, each with row and column.
     """
-    _check_names(table.names, name)
-    matched = match_columns(table.names, dict(columns or {}), name)
     needs_ps = has_ps and not other_columns
-    _check_needed(matched, table.names, name, needs_ps)
+    matched = _matched(table.names, dict(columns or {}), name, needs_ps)
     rows = [
         FileRow(row.where, {column: row.cells.get(name) for name, column in matched.read_as.items()})
         for row in table.rows
@@ -185,6 +184,14 @@ def _write_parquet(rows: Sequence[dict[str, Any]], path: Path) -> None:
     types = {int: pa.int64(), float: pa.float64(), str: pa.string(), datetime: pa.timestamp("us", tz="UTC")}
     schema = pa.schema([(name, types[kind]) for name, kind in COLUMNS.items()])
     pq.write_table(pa.Table.from_pylist(rows, schema=schema), path)
+
+
+def _matched(names: Sequence[str], mapping: Mapping[str, str], table: str, needs_ps: bool) -> Columns:
+    """Match the columns of a table. Raises StoreError where names are missing or repeated."""
+    _check_names(names, table)
+    matched = match_columns(names, mapping, table)
+    _check_needed(matched, names, table, needs_ps)
+    return matched
 
 
 def _check_names(names: Sequence[str], table: str) -> None:

@@ -1,4 +1,4 @@
-"""A Parquet file that would take too much memory is refused before it is read."""
+"""A table that would take too much memory is refused before it is read."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from sizewright import api, load_job
-from sizewright.datasets import read_trials
+from sizewright.datasets import import_history, read_trials
+from sizewright.datasets.files import table_files, tables
 from sizewright.datasets.files.bounded_parquet import read_parquet
 from sizewright.errors import InputError, StoreError
 
@@ -103,3 +104,79 @@ def test_compressed_text_beyond_the_limit_is_refused(tmp_path: Path, name: str) 
             file.write(b"1,1,100\n" * (1 << 17))
     with pytest.raises(StoreError, match=r"takes more than 256.0 MiB when it is unpacked"):
         read_trials(path)
+
+
+SIZES = {
+    "rows.csv.gz": b"workers,ps,throughput\n" + b"1,1,100\n" * 200_001,
+    "blank.csv.gz": b"workers,ps,throughput\n1,1,1\n" + b"\n" * 2_000_000,
+    "breaks.csv.gz": b"workers,ps,throughput\n1,1,1\n" + b"\x0b" * 2_000_000,
+    "columns.csv.gz": b"workers,ps,throughput" + b",a" * 10_000 + b"\n",
+    "cells.csv.gz": b"workers,ps,throughput\n" + b"," * 5_000_000,
+    "cells.json.gz": b'[{"workers": 1}' + b",{}" * 2_500_000 + b"]",
+    "rows.json.gz": b"[{}" + b",{}" * 200_000 + b"]",
+    "columns.json.gz": b"[{" + b",".join(b'"a%d": 1' % n for n in range(10_001)) + b"}]",
+    "lines.jsonl.gz": b"{}\n" + b"1\n" * 5_000_000,
+}
+
+
+@pytest.mark.parametrize("name", SIZES)
+def test_table_of_too_many_rows_columns_or_cells_is_refused(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).write_bytes(gzip.compress(SIZES[name], 1))
+    what = name.partition(".")[0].replace("blank", "rows").replace("breaks", "rows").replace("lines", "cells")
+    with pytest.raises(StoreError, match=rf"has more than [\d,]+ {what}\. Keep only"):
+        read_trials(tmp_path / name)
+
+
+def test_history_of_too_many_values_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "runs.json.gz").write_bytes(gzip.compress(SIZES["cells.json.gz"], 1))
+    with pytest.raises(StoreError, match="has more than 5,000,000 cells"):
+        import_history(tmp_path / "runs.json.gz")
+
+
+@pytest.mark.parametrize("kind", [pa.bool_(), pa.null()], ids=str)
+def test_values_that_take_no_bytes_in_arrow_count_as_objects(tmp_path: Path, kind: pa.DataType) -> None:
+    path = tmp_path / "small.parquet"
+    names = ("workers", "ps", "throughput")
+    pq.write_table(pa.table({name: pa.nulls(100_000, kind) for name in names}), path)
+    with pytest.raises(InputError, match=r"takes more than 2.0 MiB when it is read \(100,000 rows of 3 columns\)"):
+        read_parquet(path, 2 << 20)
+
+
+def test_parquet_file_of_too_many_rows_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "rows.parquet"
+    pq.write_table(pa.table({name: pa.array([1] * 200_001) for name in ("workers", "ps", "throughput")}), path)
+    with pytest.raises(StoreError, match="has more than 200,000 rows"):
+        read_trials(path)
+
+
+@pytest.mark.parametrize("suffix", ["parquet", "csv", "json"])
+def test_names_of_columns_are_checked_before_rows_are_read(
+    tmp_path: Path, suffix: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(table_files, "FileRow", None)
+    path = tmp_path / f"trials.{suffix}"
+    frame = pd.DataFrame({"workers": [1], "throughput": [2.0]})
+    {"parquet": frame.to_parquet, "csv": frame.to_csv, "json": frame.to_json}[suffix](path)
+    with pytest.raises(StoreError, match="lacks the column ps"):
+        read_trials(path)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (b"job,start\n" + b"," * 2_000, r"takes more than 2.0 KiB when it is unpacked"),
+        (b'[{"a": 1},' + b"{}," * 2_000 + b"{}]", "has more than 1,000 values"),
+        (b"|a|b|\n|--|--|\n" + b"|1|2|\n" * 2_000, "has more than 1,000 values"),
+        (b"a," * 11_000 + b"\n", "has more than 10,000 columns"),
+    ],
+    ids=["cells", "json", "framed", "columns"],
+)
+def test_trace_that_would_take_too_much_memory_is_refused(
+    tmp_path: Path, text: bytes, message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tables, "_MAX_OBJECTS", 1_000)
+    if message.startswith("takes"):
+        monkeypatch.setattr(tables, "MAX_BYTES", 2 << 10)
+    (tmp_path / "trace.csv").write_bytes(text)
+    with pytest.raises(InputError, match=message):
+        tables.read_table(tmp_path / "trace.csv", "trace")
