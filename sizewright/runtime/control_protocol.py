@@ -19,6 +19,7 @@ from sizewright.recommender.control.decisions import Decision
 from sizewright.settings import EnvironmentSettings
 from sizewright.spec import Allocation, Capabilities, Handle, Job, Plan
 from sizewright.spec._base import Record
+from sizewright.training.host.private_folders import check_parents
 
 MAX_LINE_BYTES = 8 << 20
 UNFINISHED = ".new"
@@ -81,7 +82,7 @@ def line_of(record: Record) -> bytes:
 def folder() -> Path:
     """Return the private folder of this user's sockets, created if needed.
 
-    Raises EngineError where it cannot be created or is open to other users.
+    Raises EngineError where it cannot be created, is open to other users or could be replaced by them.
     """
     runtime = EnvironmentSettings.from_environment().runtime_dir
     path = Path(runtime) / "sizewright" if runtime else Path(tempfile.gettempdir()) / f"sizewright-{os.getuid()}"
@@ -94,6 +95,7 @@ def folder() -> Path:
         ) from None
     if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid() or status.st_mode & 0o077:
         raise EngineError(f"Other users can access {path}, the folder for the sockets of running jobs.", "Remove it.")
+    check_parents(path.parent.resolve(), "XDG_RUNTIME_DIR")
     return path
 
 

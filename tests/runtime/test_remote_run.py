@@ -148,3 +148,10 @@ def test_folder_open_to_others_is_not_used(caplog: pytest.LogCaptureFixture) -> 
     with running_job(), pytest.raises(EngineError, match="Other users can access"):
         find_run("ctr")
     assert "Other processes cannot reach this run" in caplog.text
+
+
+def test_folder_that_others_could_replace_is_not_used(caplog: pytest.LogCaptureFixture) -> None:
+    folder().parent.chmod(0o777)
+    with running_job(), pytest.raises(EngineError, match=r"Other users can replace.*Set XDG_RUNTIME_DIR"):
+        find_run("ctr")
+    assert "Other processes cannot reach this run" in caplog.text

@@ -10,6 +10,7 @@ from sizewright.errors import ReplicaDiedError, SizewrightError
 from sizewright.spec import Job, Resources, Role
 from sizewright.training.command.rendezvous import ReplicaCommand, ReplicaSlot
 from sizewright.training.command.replica import CommandReplica, Death, ReplicaObservation, free_port
+from sizewright.training.host.private_folders import check_import_folder
 from sizewright.training.ray.engine import Engine
 from sizewright.training.ray.node_agent import NodeAgent, NodeResources
 from sizewright.training.ray.nodes import Nodes
@@ -131,6 +132,7 @@ class CommandActor:
     def __init__(self, trees: dict[str, Any]) -> None:
         import ray
 
+        check_import_folder()
         self._tree = trees.get(str(ray.get_runtime_context().get_node_id()))
         self._replica: CommandReplica | None = None
 

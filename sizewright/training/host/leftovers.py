@@ -1,21 +1,25 @@
 """Removal of control groups and folders that killed runs of this user have left on this host.
 
-Their names have the id of the process that created them, so that those of live runs are recognised.
+Their names have the id of the process that created them, so that those of live runs are recognised. A live run also
+holds locks on them, because its process may have another id here: containers can share a folder for temporary files.
 """
 
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
 import re
 import shutil
 import stat
 import tempfile
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import psutil
 
 from sizewright.training.host.cgroups import CgroupTree, own_trees
+from sizewright.training.host.private_folders import check_parents
 
 _GROUP, _FOLDER = "sizewright-", "szw-"
 _CREATOR = re.compile(r"(?:sizewright-.*\.|szw-)(\d+)(?:-.*)?")
@@ -28,9 +32,28 @@ def group_name(run: str) -> str:
     return f"{run}.{os.getpid()}"
 
 
-def make_folder() -> Path:
-    """Create a folder for this process that no other user can enter."""
-    return Path(tempfile.mkdtemp(prefix=f"{_FOLDER}{os.getpid()}-"))
+@contextlib.contextmanager
+def temporary_folder() -> Iterator[Path]:
+    """Create a folder for this process that no other user can enter, and remove it at the end.
+
+    Raise EngineError if other users could replace it.
+    """
+    parent = Path(tempfile.gettempdir()).resolve()
+    check_parents(parent)
+    folder = Path(tempfile.mkdtemp(prefix=f"{_FOLDER}{os.getpid()}-", dir=parent))
+    with hold([folder]):
+        try:
+            yield folder
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def hold(folders: Iterable[Path]) -> contextlib.ExitStack:
+    """Lock folders until the returned context ends, so that no other run takes them for leftovers."""
+    try:
+        return _lock(folders, fcntl.LOCK_SH)
+    except OSError:  # this file system has no locks: other runs cannot lock and remove the folders either
+        return contextlib.ExitStack()
 
 
 def remove_leftovers() -> None:
@@ -38,11 +61,24 @@ def remove_leftovers() -> None:
     for tree in own_trees():
         for name in {path.name for folder in tree.folders.values() for path in folder.glob(f"{_GROUP}*")}:
             group = tree.below(name)
-            if all(_is_orphaned(folder) for folder in group.folders.values()) and not _is_foreign(group):
-                group.remove(grace_s=0.0, timeout_s=1.0)
+            folders = [folder for folder in group.folders.values() if folder.exists()]
+            if all(map(_is_orphaned, folders)) and not _is_foreign(group):
+                with contextlib.suppress(OSError), _lock(folders, fcntl.LOCK_EX | fcntl.LOCK_NB):
+                    group.remove(grace_s=0.0, timeout_s=1.0)
     for folder in Path(tempfile.gettempdir()).glob(f"{_FOLDER}*"):
         if _is_orphaned(folder):
-            shutil.rmtree(folder, ignore_errors=True)
+            with contextlib.suppress(OSError), _lock([folder], fcntl.LOCK_EX | fcntl.LOCK_NB):
+                shutil.rmtree(folder, ignore_errors=True)
+
+
+def _lock(folders: Iterable[Path], how: int) -> contextlib.ExitStack:
+    """Lock folders until the returned context ends. Raise OSError if one cannot be locked."""
+    with contextlib.ExitStack() as locks:
+        for folder in set(folders):
+            handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+            locks.callback(os.close, handle)
+            fcntl.flock(handle, how)
+        return locks.pop_all()
 
 
 def _is_orphaned(path: Path) -> bool:

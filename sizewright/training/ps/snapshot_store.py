@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from sizewright.datasets.malloc import keep_freed_memory
 from sizewright.spec import Job
+from sizewright.training.host.private_folders import check_import_folder
 from sizewright.training.leases.sample_ranges import SampleRanges
 from sizewright.training.ps.applied import AppliedGroup, AppliedSamples
 from sizewright.training.ps.dense import DenseSlice, dense_rule
@@ -39,6 +40,7 @@ class SnapshotStore:
     """
 
     def __init__(self, job: Job, dense: Floats, token: bytes, host: str) -> None:
+        check_import_folder()
         keep_freed_memory()
         self._token, self._job = token, job
         self._store = EmbeddingStore(job.model.row_width, make_rule(job.model.optimizer))

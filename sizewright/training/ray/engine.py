@@ -24,7 +24,7 @@ import psutil
 from sizewright.errors import EngineDiedError, EngineError, MissingExtraError
 from sizewright.interrupts import uninterrupted
 from sizewright.training.host.cgroups import CgroupTree
-from sizewright.training.host.leftovers import make_folder
+from sizewright.training.host.leftovers import temporary_folder
 from sizewright.training.host.thread_cache import ThreadCache
 
 NAMESPACE = "sizewright"
@@ -84,8 +84,7 @@ class Engine:
         self.address = address
         self._group = group.child("engine") if group else None
         self._owned = not self.ray.is_initialized()
-        self._folder: Path | None = None
-        self._quiet = contextlib.ExitStack()
+        self._held = contextlib.ExitStack()
         self._core: list[psutil.Process] = []
         self._answered_s = self._asks_again_s = time.monotonic()
         self._strangers = set(_children())  # processes that the caller started earlier are none of ours
@@ -177,17 +176,14 @@ class Engine:
         if self._owned:
             with uninterrupted():
                 self.ray.shutdown()  # also what a start that failed half-way has left
-        self._quiet.close()
-        if self._folder:
-            shutil.rmtree(self._folder, ignore_errors=True)
+        self._held.close()
 
     def _take_over(self, other: Engine) -> None:
         self._strangers = other._strangers
-        self._folder = other._folder
-        self._quiet = other._quiet
+        self._held = other._held
         self._core = other._core
         self._owned, other._owned = True, False
-        other._folder, other._quiet = None, contextlib.ExitStack()
+        other._held = contextlib.ExitStack()
         self._join_group(other._group.pids() if other._group else ())
 
     def _join_group(self, pids: Iterable[int]) -> None:
@@ -203,7 +199,7 @@ class Engine:
                 "This process is already connected to a Ray cluster.",
                 "Disconnect first with ray.shutdown(), or leave the address out.",
             )
-        self._quiet.enter_context(_own_output(self.ray))
+        self._held.enter_context(_own_output(self.ray))
         try:
             # Every machine has the root folder, and other users cannot write there.
             with _no_signals(self.ray), _working_folder(Path("/")):
@@ -222,10 +218,10 @@ class Engine:
 
     def _start(self) -> None:
         _check_shared_memory()
-        self._folder = folder = make_folder()
+        folder = self._held.enter_context(temporary_folder())
         for name in (_RAY, _EMPTY):
             (folder / name).mkdir()
-        self._quiet.enter_context(_own_output(self.ray))
+        self._held.enter_context(_own_output(self.ray))
         with _no_signals(self.ray), _loopback(self.ray), _working_folder(folder / _EMPTY):
             self._init_ray(folder / _RAY)
         if stat.S_IMODE(folder.stat().st_mode) != 0o700:

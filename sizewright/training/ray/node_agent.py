@@ -10,7 +10,7 @@ import psutil
 
 from sizewright.training.host.capacity import available_memory_bytes, host_cores
 from sizewright.training.host.cgroups import CgroupTree, find_cgroups
-from sizewright.training.host.leftovers import group_name, remove_leftovers
+from sizewright.training.host.leftovers import group_name, hold, remove_leftovers
 
 
 class NodeResources(NamedTuple):
@@ -30,6 +30,7 @@ class NodeAgent:
     def __init__(self, name: str) -> None:
         remove_leftovers()
         self.tree = find_cgroups(group_name(name))
+        self._held = hold(self.tree.folders.values() if self.tree else ())
 
     def available(self) -> NodeResources:
         """Return the resources that can be used on this machine."""
@@ -67,6 +68,7 @@ class NodeAgent:
         if self.tree:
             self.tree.remove()
             self.tree = None
+        self._held.close()
 
     def pid(self) -> int:
         """Return the agent's process id."""

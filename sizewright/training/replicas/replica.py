@@ -11,6 +11,7 @@ from sizewright.datasets.malloc import keep_freed_memory
 from sizewright.spec import ReplicaMetrics, Role
 from sizewright.training.host.cgroups import CgroupTree
 from sizewright.training.host.limits import ReplicaLimits
+from sizewright.training.host.private_folders import check_import_folder
 
 Trees = Mapping[str, CgroupTree | None]
 """The control groups of each machine by Ray node id; the id "" stands for this host alone."""
@@ -34,6 +35,7 @@ class Replica:
     role: Role
 
     def __init__(self, trees: Trees, index: int) -> None:
+        check_import_folder()
         self.limits = ReplicaLimits(trees.get(self.node(), trees.get("")), f"{self.role}-{index}")
         self.index = index
         keep_freed_memory()

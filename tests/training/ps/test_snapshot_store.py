@@ -11,6 +11,7 @@ import pytest
 from sizewright.errors import EngineError, JobError
 from sizewright.spec import Job
 from sizewright.training.leases.sample_ranges import SampleRanges
+from sizewright.training.ps import snapshot_store
 from sizewright.training.ps.embedding import EmbeddingRows
 from sizewright.training.ps.optimizers import make_rule
 from sizewright.training.ps.routing import PARTS, Routing, Server, partition_of
@@ -28,7 +29,8 @@ ALL = np.arange(PARTS)
 
 
 @pytest.fixture
-def stores() -> Iterator[list[SnapshotStore]]:
+def stores(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[SnapshotStore]]:
+    monkeypatch.setattr(snapshot_store, "check_import_folder", lambda: None)  # the tests may import from anywhere
     opened: list[SnapshotStore] = []
     yield opened
     for store in opened:

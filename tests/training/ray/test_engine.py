@@ -14,6 +14,7 @@ import pytest
 
 from sizewright.errors import EngineError, MissingExtraError
 from sizewright.training.ray.engine import Engine, _check_shared_memory, import_ray
+from sizewright.training.replicas.replica import Replica
 from tests.helpers.training_parts import writable_group
 
 Usage = namedtuple("Usage", ["total", "used", "free"])
@@ -24,6 +25,12 @@ def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder for temporary files that nobody else uses."""
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     return tmp_path
+
+
+def own_folder() -> Path:
+    """Return the folder of the Ray that this process has started."""
+    (folder,) = Path(tempfile.gettempdir()).glob(f"szw-{os.getpid()}-*")
+    return folder
 
 
 @pytest.mark.parametrize("module", ["ray", "torch"])
@@ -125,8 +132,7 @@ def test_two_engines_share_one_ray_until_the_last_stops() -> None:
         assert ray.is_initialized()
         assert second.alive()
         assert trees[1].child("engine").pids() == joined
-        folder = second._folder
-        assert folder is not None
+        folder = own_folder()
         assert folder.is_dir()
     finally:
         second.stop()
@@ -153,8 +159,7 @@ def test_engine_ends_only_the_processes_of_ray() -> None:
         while running.cpu_used_s() == 0 and time.monotonic() < deadline:
             time.sleep(0.05)
         assert running.cpu_used_s() > 0
-        assert running._folder is not None
-        folder = running._folder
+        folder = own_folder()
         assert folder.is_dir()
         second = Engine(None)  # joins the one that this process has, and must not end it
         second.stop()
@@ -177,12 +182,27 @@ def test_other_users_cannot_write_where_workers_import() -> None:
     running = Engine()
     try:
         paths, folder = ray.get(ray.remote(lambda: (sys.path, os.getcwd())).remote())
-        assert running._folder is not None
-        where = {str(Path(folder, path)) for path in paths} | {str(path) for path in running._folder.rglob("*")}
+        where = {str(Path(folder, path)) for path in paths} | {str(path) for path in own_folder().rglob("*")}
         tried = ["/bin/sh", "-c", 'for at; do ! test -w "$at" || echo "$at"; done', "sh", *sorted(where)]
         done = subprocess.run(tried, user=65534, extra_groups=(), capture_output=True, text=True, check=True)
         assert done.stdout == ""
         assert os.listdir(folder) == []
+    finally:
+        running.stop()
+
+
+@pytest.mark.long
+def test_replica_does_not_start_where_others_can_write() -> None:
+    class Started(Replica):
+        role = "ps"
+
+    running = Engine()
+    try:
+        actor = running.ray.remote(num_cpus=0)(Started)
+        assert running.ray.get(actor.remote({}, 0).pid.remote())
+        (own_folder() / "empty").chmod(0o777)
+        with pytest.raises(running.ray.exceptions.RayActorError, match=r"Other users can write to .*/empty"):
+            running.ray.get(actor.remote({}, 1).pid.remote())
     finally:
         running.stop()
 
