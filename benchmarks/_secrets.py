@@ -27,7 +27,13 @@ FORMS = ("AKIA{upper}", "ghp_{mixed}", "glpat-{mixed}", "sk-{mixed}", "hf_{mixed
 """Values in the form of a key, in variables with neutral names."""
 FLAGS = ("--password={mixed}", "--db-token {mixed}", "--url=s3://me:{mixed}@bucket/x", "API_KEY={mixed}",
          "'Authorization: Bearer {mixed}'", "'curl -u me:{mixed} host'", "--openai-key {mixed}",
-         "'PRIVATE-TOKEN: {mixed}'", "--env=API_KEY={mixed}", "-Dtoken={mixed}")  # fmt: skip
+         "'PRIVATE-TOKEN: {mixed}'", "--env=API_KEY={mixed}", "-Dtoken={mixed}",
+         "'--password=a {mixed}'", "--db-pass 'a {mixed}'", "--password -{mixed}", "--password '$x/{mixed}'",
+         "'SECRET=\"a {mixed}\" train'", "'SECRET=\"a \\\"{mixed}\" train'", "'curl -u \"me:a {mixed}\" host'",
+         "me:{mixed}@prom:9090", "//me:{mixed}@prom", "me:p/{mixed}@prom", "http://me:12/{mixed}@127.0.0.1:1",
+         "'http://me:a {mixed}@127.0.0.1:1'", "http%3A%2F%2Fme%3A{mixed}%40host", "'mysql -p{mixed} db'",
+         "'sshpass -p {mixed} ssh host'", "'redis-cli -a {mixed}'", "'docker login -u me -p {mixed}'",
+         "SEED_PHRASE={mixed}", "mysql -p{mixed}", "sshpass -p {mixed}", "redis-cli -a {mixed}")  # fmt: skip
 """Words of a command that contain a secret."""
 TRAINS = """
 import json, time

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import lru_cache
+from typing import Any, NamedTuple
 
 HIDDEN = "hidden"
 """Replacement for the value of a variable that may be a secret."""
@@ -39,39 +42,129 @@ def redacted(text: str, mark: str = _MARK) -> str:
     'python train.py --api-key=*** --epochs=3'
     """
 
-    def without_value(match: re.Match[str]) -> str:
-        value = match["value"].strip("'\"").rstrip(".,;:!?)")
-        is_secret = _is_secret_in_prose if match.groupdict().get("q") == "" else _is_secret
-        if not is_secret(match["name"], value):
-            return match[0]
-        before, _, after = match[0].rpartition(value)
-        return before + mark + after
-
     text = without_passwords(text, mark)
-    for pattern in (_PARAMETER, _ASSIGNED, _FLAGGED, _NAMED, _KEYED):
-        text = pattern.sub(without_value, text)
-    for pattern in (_CURL_USER, _TOKEN_USER, _HOOK):
+    for opening, value, is_secret in _NAMED_VALUES:
+        text = _hide_values(text, opening, value, is_secret, mark)
+    text = "".join(_hide_after_short_flags(command, mark) for command in _COMMAND_END.split(text))
+    for pattern in (_TOKEN_USER, _HOOK):
         text = pattern.sub(rf"\g<before>{mark}", text)
     text = _PRIVATE_KEY.sub(mark, _AUTHORIZED.sub(rf"\g<before>{mark}", text))
     return _KNOWN_WORD.sub(mark, text)
 
 
+def redacted_data(data: Any, name: str = "") -> Any:
+    """Return plain data, which is the value of the key `name`, with everything that may be a secret replaced by a mark.
+
+    Data has to be redacted before it is encoded or escaped, since quotes and escapes hide where a value ends.
+
+    >>> redacted_data({"api_key": 12345678, "host": "--password 'a b'"})
+    {'api_key': '***', 'host': "--password '***'"}
+    """
+    if isinstance(data, dict):
+        names = {"value": data["name"]} if isinstance(data.get("name"), str) else {}  # a variable in a pod
+        return {
+            redacted(key) if isinstance(key, str) else key: redacted_data(value, names.get(key, str(key)))
+            for key, value in data.items()
+        }
+    if isinstance(data, (list, tuple)):
+        items = [redacted_data(each, name) for each in data]
+        return list(hide_in_words(items, _MARK)) if all(isinstance(each, str) for each in items) else items
+    if not isinstance(data, (str, int, float)) or isinstance(data, bool) or data == "":
+        return data
+    if _is_secret(name, str(data)) and not _REFERENCE.fullmatch(str(data)):
+        return _MARK
+    return _redacted_text(data) if isinstance(data, str) else data
+
+
+def _redacted_text(text: str) -> str:
+    """Return a text without secrets; a text that is JSON stays JSON."""
+    if not text.startswith(("{", "[")):
+        return redacted(text)
+    try:
+        data = json.loads(text)
+    except (ValueError, RecursionError):
+        return redacted(text)
+    without = redacted_data(data)
+    return text if without == data else json.dumps(without)
+
+
+def _hide_values(
+    text: str,
+    opening: re.Pattern[str],
+    value: re.Pattern[str],
+    is_secret: Callable[[re.Match[str], str], bool],
+    mark: str,
+) -> str:
+    """Replace each secret that follows an opening, such as `name=`."""
+    parts, end = [], 0
+    for match in opening.finditer(text):
+        if match.start() < end or not _may_name_secret(match.groupdict().get("name") or "secret"):
+            continue
+        found = value.match(text, match.end())
+        kind = found.lastgroup if found else None
+        if not found or not kind or _REFERENCE.fullmatch(found[kind]) or not is_secret(match, found[kind]):
+            continue
+        parts += [text[end : found.start(kind)], mark]
+        end = found.end(kind)
+    return "".join([*parts, text[end:]])
+
+
+def _hide_after_short_flags(command: str, mark: str) -> str:
+    programs = list(_PROGRAM_IN_TEXT.finditer(command))
+    starts = [program.end() for program in programs]
+    parts = [command[: starts[0]] if starts else command]
+    for program, start, end in zip(programs, starts, [*starts, len(command)][1:], strict=True):
+        flags = _SHORT_FLAGS[program.lastgroup or ""]
+        parts.append(_hide_values(command[start:end], flags.in_text, flags.value, lambda *_: True, mark))
+    return "".join(parts)
+
+
 def without_passwords(text: str, mark: str = _MARK) -> str:
-    """Return the text with the passwords of its URLs replaced by a mark."""
-    return _USER_INFO.sub(rf"\g<user>:{mark}@", text) if "@" in text else text
+    """Return the text with the passwords of its URLs, and of logins such as `user:pass1@host`, replaced by a mark."""
+    text = _ENCODED_USER_INFO.sub(rf"\g<before>{mark}", text) if "%" in text else text
+    if "@" not in text:
+        return text
+    text = _USER_INFO.sub(rf"\g<user>:{mark}@", text)
+    return _LOGIN.sub(lambda match: f"{match['before']}{mark}" if _is_login(match) else match[0], text)
 
 
-def hide_in_words(words: Sequence[str]) -> Iterator[str]:
-    """Yield the words of a command with everything that may be a secret replaced by `<hidden>`."""
-    previous, is_curl = "", False
+def _is_login(match: re.Match[str]) -> bool:
+    """Return whether `user:word@host` contains a password, and is no address of an e-mail or an image."""
+    password = match["password"]
+    is_mixed = re.search(r"\d", password) and re.search("[A-Za-z]", password)
+    return bool(is_mixed or match["slashes"] or match["port"]) and not _REFERENCE.fullmatch(password)
+
+
+def hide_in_words(words: Sequence[str], mark: str = _WORD_MARK) -> Iterator[str]:
+    """Yield the words of a command with everything that may be a secret replaced by a mark."""
+    previous, flags = "", None
     for word in words:
-        is_curl |= word.rpartition("/")[2] == "curl"
-        if is_curl and previous in ("-u", "--user") and not word.startswith("$"):
-            user, colon, password = word.partition(":")
-            word = f"{user}{colon}{_WORD_MARK}" if password else word
-        is_value = _FLAG.fullmatch(previous) and _VALUE.match(word) and _is_secret(previous, word)
-        yield _WORD_MARK if is_value else redacted(word, _WORD_MARK)
+        start = _start_of_secret(previous, word, flags)
+        yield redacted(word, mark) if start is None else redacted(word[:start], mark) + mark
+        names = [each.rpartition("/")[2] for each in (previous, word)]
+        if program := _PROGRAM.fullmatch(names[1]) or _PROGRAM.fullmatch(" ".join(names)):
+            flags = _SHORT_FLAGS[program.lastgroup or ""]
         previous = word
+
+
+def _start_of_secret(previous: str, word: str, flags: _ShortFlags | None) -> int | None:
+    """Return where a secret begins that extends to the end of the word; None if there is none."""
+    starts = []
+    if flags and (attached := flags.in_words.match(word)):
+        starts.append(attached.end())
+    if flags and (separate := flags.in_words.match(f"{previous} {word}")):
+        starts.append(separate.end() - len(previous) - 1)
+    if _FLAG.fullmatch(previous) and not _OPTION.fullmatch(word) and _is_secret(previous, word):
+        starts.append(0)
+    assigned = _ASSIGNMENTS.match(word)
+    if assigned and (word.startswith("-") or not _SCRIPT_FLAG.fullmatch(previous)):
+        ends = [match.end() for match in re.finditer("=", assigned[0])]
+        names = assigned[0].split("=")
+        starts += [end for end, name in zip(ends, names, strict=False) if _is_secret(name, word[end:])]
+    for start in starts:
+        if start >= 0 and re.search(r"\w", word[start:]) and not _REFERENCE.fullmatch(word[start:]):
+            return start
+    return None
 
 
 def has_hidden(words: Sequence[str]) -> bool:
@@ -110,12 +203,29 @@ def _is_always_secret(words: Sequence[str]) -> bool:
     return bool({*words} & _ALWAYS or _ALWAYS_NAME.search("_".join(words)))
 
 
-def _is_secret_in_prose(name: str, value: str) -> bool:
-    """Return whether `name: value` contains a secret, where it may be part of a sentence."""
-    words = _words_of(name)
-    if _is_secret(name, value):
-        return len(words) > 1 or _is_always_secret(words) or (len(value) > 5 and not _is_word(value))
+def _is_named_secret(match: re.Match[str], value: str) -> bool:
+    return _is_secret(match["name"], value.rstrip(".,;:!?)"))
+
+
+def _is_flagged_secret(match: re.Match[str], value: str) -> bool:
+    """Return whether a word after a flag is its secret value, and not the next flag."""
+    return not _OPTION.fullmatch(value) and _is_named_secret(match, value)
+
+
+def _is_keyed_secret(match: re.Match[str], value: str) -> bool:
+    """Return whether `name: value` contains a secret; without quotes it may be part of a sentence."""
+    words = _words_of(match["name"])
+    value = value.rstrip(".,;:!?)")
+    if _is_secret(match["name"], value):
+        in_quotes = bool(match["q"])
+        return in_quotes or len(words) > 1 or _is_always_secret(words) or (len(value) > 5 and not _is_word(value))
     return False
+
+
+@lru_cache(maxsize=1024)
+def _may_name_secret(name: str) -> bool:
+    words = _words_of(name)
+    return bool(words) and (_is_always_secret(words) or "token" in words or words[-1] in _USUALLY | _OFTEN)
 
 
 def _is_word(value: str) -> bool:
@@ -132,16 +242,17 @@ def _words_of(name: str) -> list[str]:
 _WORD = re.compile(r"[a-z0-9]+")
 _ALWAYS = frozenset((
     "bearer", "cred", "creds", "dsn", "jwt", "oauth", "passcode", "passphrase", "pem", "pgpass", "pgpassword", "psk",
-    "pw", "pwd", "sas", "webhook",
+    "pw", "pwd", "sas", "webhook", "passkey",
 ))  # fmt: skip
 _ALWAYS_NAME = re.compile(
     r"passw|secret|credential|priv(?:ate)?_?key"
-    r"|(?:api|access|account|admin|auth|aws|azure|client|crypt\w*|deploy|encryption|gcp|hmac|kms|license|master|pgp"
+    r"|(?:api|access|account|admin|auth|aws|azure|client|crypt[a-z]{0,8}|deploy|encryption|gcp|hmac|kms|license|master|pgp"
     r"|gpg|rsa|server|service|shared|signing|ssh|ssl|storage|tls|wandb)_?key(?:_|$)"
+    r"|(?:pass|recovery|seed)_?phrase|mnemonic"
     r"|conn(?:ection)?_?str(?:ing)?|(?:database|db|redis|mongo|mongodb|amqp|broker|postgres|mysql|sentry|slack)_ur[il]"
 )
-_USUALLY = frozenset(("cookie", "cookies", "otp", "pass", "pat", "sig", "signature", "token"))
-_OFTEN = frozenset(("auth", "cert", "certificate", "key", "license", "pin", "salt", "session", "tokens"))
+_USUALLY = frozenset(("cookie", "cookies", "hmac", "otp", "pass", "pat", "pin", "sig", "signature", "token", "totp"))
+_OFTEN = frozenset(("auth", "cert", "certificate", "key", "license", "salt", "session", "tokens"))
 """Last words of the names of secrets, and of many other variables."""
 _NO_PATHS = frozenset(("password", "passwd", "passphrase", "passcode", "pw", "secret", "token"))
 """Words of names whose values are never paths."""
@@ -153,40 +264,102 @@ _PATH = re.compile(r"[~.]{0,2}/[\w./-]*")
 _ONE_WORD = re.compile(r"(?=.*[a-z])(?=.*[A-Z])(?=.*\d)[A-Za-z0-9+/_=]{24,}|[0-9a-f]{32,}")
 """A long word with mixed letters and digits."""
 
-_QUOTED = r"'[^']+'|\"[^\"]+\""
-_BARE = r"(?=[^\s'\"]*\w)[^\s'\"]*[^\s'\".,;:!?)\]}]"
-_VALUE = re.compile(rf"{_QUOTED}|(?![-$]){_BARE}")
+# Every pattern is linear in the length of the text: a part that may be read again from another start has a bound.
+_REFERENCE = re.compile(r"\$(?:[A-Za-z_]\w*|\d|\{\w+\}|\(\w+\)|\((?:cat +|< *)[\w./~-]+\))")
+"""The name of a variable or a file from which a shell takes the value."""
+_QUOTE = r"\\{0,8}['\"]"
+_BARE = r"(?=[^\s'\"]*\w)(?:[^\s'\"]|(?<=\w)['\"](?=\w))*[^\s'\".,;:!?)\]}]"
+
+
+def _value(bare: str = _BARE, before: str = "") -> re.Pattern[str]:
+    """Return the pattern of a value, in quotes or bare, after a part such as the name of a user.
+
+    Quotes that are not closed extend to the end of the text.
+    """
+    quoted = rf"(?P<quote>{_QUOTE}){before}(?P<quoted>(?:(?!(?P=quote))(?:\\.|[^\\]))+)(?:(?P=quote)|\\?\Z)"
+    reference = rf"{_REFERENCE.pattern}(?![^\s'\"\\,;:.!?)\]}}&|])"
+    return re.compile(rf"{quoted}|{before}(?:{reference}|(?P<bare>{bare}))", re.DOTALL)
+
+
+_VALUE, _KEYED_VALUE = _value(), _value(r"(?=[^\s'\",}]*\w)[^\s'\",}]*[^\s'\",}.;:!?)]")
 _FLAG = re.compile(r"--?[A-Za-z][\w-]*")
+_OPTION = re.compile(r"-[A-Za-z]|--[A-Za-z][\w-]*(?:=.*)?", re.DOTALL)
+_SCRIPT_FLAG = re.compile(r"-\w*c")
+_ASSIGNMENTS = re.compile(r"(?:-{0,2}[A-Za-z_][\w.-]*=)+")
+_IN_SCHEME = r"(?:(?!:(?://|\\/\\/))[^\s@])"
 _USER_INFO = re.compile(
     r"(?:(?<=://)|(?<=:\\/\\/))(?P<user>[^/?#\s:@]*):"
     r"(?!PASSWORD@)"  # a placeholder in a message
     r"(?:[^/?#\s]*@"  # up to the last @ of the authority
-    r"|(?!\d*(?:[/?#\s]|$))\S*@)"  # or a password with a slash in it, where no port follows the colon
+    r"|(?!\d*(?:[/?#\s]|$))(?:(?!:(?://|\\/\\/))\S)*@"  # or a password with a slash in it, where the colon has no port
+    rf"|(?!\d*(?:\s|$))(?!\d*[/?#]{_IN_SCHEME}*@(?![\w.-]+:\d|\d+(?:\.\d+){{3}}|\[)){_IN_SCHEME}*"
+    rf"(?: {_IN_SCHEME}+){{0,3}}@)"  # or one with spaces, or with a slash after digits and before a host with a port
 )
-_PARAMETER = re.compile(r"(?<=[?&;])(?P<name>[\w.-]+)=(?P<value>[^&;#\s'\"]+)")
-_ASSIGNED = re.compile(
-    rf"(?<![\w.$?&;/-])(?:--?[A-Za-z][\w-]*=)?(?P<name>-{{0,2}}[A-Za-z_][\w.-]*)(?:=| = )"
-    rf"(?P<value>{_QUOTED}|(?!\$){_BARE})"
+_ENCODED_USER_INFO = re.compile(
+    r"(?P<before>%3A%2F%2F(?:(?!%3A|%2F|%40)[\w.~%+-])*%3A)(?:(?!%3A%2F%2F)[\w.~%+-])+(?=%40)", re.IGNORECASE
 )
-_FLAGGED = re.compile(rf"(?<![\w-])(?P<name>{_FLAG.pattern})(?:[ \t]+|['\"], ?)(?P<value>{_VALUE.pattern})")
-_KEYED = re.compile(
-    rf"(?<![\w.-])(?P<q>['\"]?)(?P<name>[A-Za-z][\w.-]*)(?P=q)\s*:\s*(?P<value>{_QUOTED}|(?=\S*\w)[^\s'\",}}]+)"
+_LOGIN = re.compile(
+    r"(?P<before>(?<![\w.@:/\\%+~$-])(?P<slashes>//)?(?!(?:mailto|cc|bcc|to|from|e?mail|author|contact|sips?|xmpp):)"
+    r"(?P<user>[A-Za-z_][\w.+~%-]{0,63}):(?!PASSWORD@|\d+/|\\?/\\?/))(?P<password>[^\s'\"@]{1,128})"
+    r"(?=@(?!sha\d+:)(?:[A-Za-z][\w-]*(?:\.[\w-]+)*|\d+(?:\.\d+){3}|\[[\da-fA-F:]+\])(?P<port>:\d{1,5}\b)?)",
+    re.IGNORECASE,
 )
+_PARAMETER = re.compile(r"(?<=[?&;])(?P<name>[\w.-]+)=")
+_ASSIGNED = re.compile(r"(?<![\w.$?&;/-])(?P<name>-{0,2}[A-Za-z_][\w.-]*)(?:=| = )")
+_FLAGGED = re.compile(rf"(?<![\w-])(?P<name>{_FLAG.pattern})(?:[ \t]+|{_QUOTE},\s*)")
+_KEYED = re.compile(rf"(?<![\w.-])(?P<q>(?:{_QUOTE})?)(?P<name>[A-Za-z][\w.-]*)(?P=q)\s*:\s*")
 _NAMED = re.compile(  # an environment variable in a pod
-    rf"\bname['\"]?\s*:\s*['\"]?(?P<name>[A-Za-z][\w.-]*)['\"]?,?\s*['\"]?value['\"]?\s*:\s*"
-    rf"(?P<value>{_QUOTED}|(?=\S*\w)[^\s'\",}}]+)"
+    r"\bname['\"]?\s*:\s*['\"]?(?P<name>[A-Za-z][\w.-]*)['\"]?,?\s*['\"]?value['\"]?\s*:\s*"
 )
+_NAMED_VALUES = (
+    (_PARAMETER, re.compile(r"(?P<bare>[^&;#\s'\"]+)"), _is_named_secret),
+    (_ASSIGNED, _VALUE, _is_named_secret),
+    (_FLAGGED, _VALUE, _is_flagged_secret),
+    (_NAMED, _KEYED_VALUE, _is_named_secret),
+    (_KEYED, _KEYED_VALUE, _is_keyed_secret),
+)
+
+
+class _ShortFlags(NamedTuple):
+    """The short flags of a program that a secret follows, in a text and in words, and the secret."""
+
+    in_text: re.Pattern[str]
+    in_words: re.Pattern[str]
+    value: re.Pattern[str]
+
+    @classmethod
+    def of(cls, flag: str, before: str = "") -> _ShortFlags:
+        return cls(re.compile(rf"(?<![\w-]){flag}"), re.compile(flag + before), _value(before=before))
+
+
+_COMMAND_END = re.compile(r"((?<!\\)\n|;\s|\s\|\|?\s|&&)")
+_PROGRAM = re.compile(
+    r"(?P<user>curl)|(?P<attached>(?:mysql|mariadb)[\w-]*)|(?P<a>redis-cli)|(?P<w>ldap\w+)"
+    r"|(?P<p>sshpass|mongo\w*|cqlsh|(?:docker|podman|nerdctl|buildah|skopeo|az|oc)\s+login)"
+    r"|(?P<P>sqlcmd|bcp|mosquitto_\w+|zip|unzip)|(?P<none>ssh|scp|sftp|rsync|docker|podman|kubectl)"
+)
+_PROGRAM_IN_TEXT = re.compile(rf"(?<![\w.-])(?:{_PROGRAM.pattern})(?=(?:{_QUOTE},?)?\s)")
+_AFTER_FLAG = rf"(?:=|\s+|{_QUOTE},\s*)?"
+_SHORT_FLAGS = {
+    "user": _ShortFlags.of(rf"(?:-[A-Za-z]{{0,8}}[uU]|--(?:proxy-)?user){_AFTER_FLAG}", r"[^\s:'\"]{0,128}:"),
+    "attached": _ShortFlags.of("-p(?=\\S)"),
+    "a": _ShortFlags.of(f"-a{_AFTER_FLAG}"),
+    "w": _ShortFlags.of(f"-w{_AFTER_FLAG}"),
+    "p": _ShortFlags.of(f"-p{_AFTER_FLAG}"),
+    "P": _ShortFlags.of(f"-P{_AFTER_FLAG}"),
+    "none": _ShortFlags.of("(?!)"),
+}
+"""The flags of programs, by the group of their names."""
 _TOKEN_USER = re.compile(r"(?P<before>\bhttps?:(?://|\\/\\/))(?=[^@/?#\s]*\d)[\w.~%+-]{8,}(?=@)")
 _HOOK = re.compile(r"(?P<before>\b(?:hooks\.slack\.com/services|discord(?:app)?\.com/api/webhooks)/)[^\s'\"]+")
 _AUTHORIZED = re.compile(
     r"(?P<before>\bauthorization['\"]?\s*[:=]\s*['\"]?(?:\w+\s+)?|\bbearer\s+(?=\S*\d|\S{16}))[^\s$'\"*<]+",
     re.IGNORECASE,
 )
-_CURL_USER = re.compile(r"(?P<before>\bcurl\b[^|;&\n]*?\s(?:-u|--user)[ =]?['\"]?[^\s:$'\"]+:)[^\s$'\"]+")
 _PRIVATE_KEY = re.compile(r"-----BEGIN [A-Z ]*PRIVATE KEY-----(?:[\w+/=\s\\]*(?:-----END [A-Z ]*PRIVATE KEY-----)?)")
 _KNOWN_WORD = re.compile(
-    r"\b(?:(?:AKIA|ASIA)[A-Z0-9]{12,}|gh[pousr]_[A-Za-z0-9]{16,}|github_pat_\w{16,}|glpat-(?=[\w-]*\d)[\w-]{12,}"
+    r"\b(?:(?:AKIA|ASIA)[A-Z0-9]{12,}|gh[pousr]_[A-Za-z0-9]{16,}|github_pat_\w{16,}|glpat-(?=[\w-]{0,64}\d)[\w-]{12,}"
     r"|xox[a-z]-[\w-]{8,}|sk-(?:proj-|ant-\w+-)?(?=\w*\d)\w{16,}|(?:sk|rk)_live_\w{8,}|hf_[A-Za-z0-9]{20,}"
     r"|npm_[A-Za-z0-9]{20,}|dckr_pat_[\w-]{8,}|pypi-[\w-]{16,}|SG\.[\w-]{16,}\.[\w-]+|dapi[0-9a-f]{16,}"
-    r"|ya29\.[\w-]{8,}|eyJ[\w-]{8,}\.[\w.-]+|AIza[\w-]{16,})"
+    r"|ya29\.[\w-]{8,}|eyJ[\w-]{8,}(?:\.[\w.-]+)?|AIza[\w-]{16,})"
 )

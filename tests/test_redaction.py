@@ -1,4 +1,4 @@
-"""No message shows the password of a URL."""
+"""No message shows a password or another secret."""
 
 from __future__ import annotations
 
@@ -54,6 +54,16 @@ from sizewright.redaction import hide_in_words, may_be_secret, redacted
         ("write the URL as https://USER:PASSWORD@HOST",) * 2,
         ("/data/hf_datasets_criteo_kaggle/day.tsv sk-learn-pipelines-version-b",) * 2,
         ("the session: it has ended; name: is missing; its token: none",) * 2,
+        ("at 12:30@office, 2026-01-01T10:30@x, step:3@worker0, a:b@c, pkg@1.2, npm:react2@17.0.1 mailto:bob7@x.org",)
+        * 2,
+        ("nginx:1.21@sha256:abc1 git@github.com:o/r.git http://host:9090/user2@example http://h:90 or bob@10.0.0.1:22",)
+        * 2,
+        ("docker run -p 8080:80 x; ssh -p 22 h; train -p 8080 -a 3; mysql -p db --port 3; mysql-connector -v",) * 2,
+        ('--password ${PASS} --token "$TOKEN" --password $(cat /run/x) u:$PASS@prom:9090 TOKEN=$T; curl -u me:$PASS',)
+        * 2,
+        ("u:secret@prom:9090 //u:secret@prom", "u:***@prom:9090 //u:***@prom"),
+        ("sshpass -p hunter22 ssh -p 2222 host", "sshpass -p *** ssh -p 2222 host"),
+        ("curl -u 'me:a b' x; docker run -u me:staff x", "curl -u 'me:***' x; docker run -u me:staff x"),
     ],
 )
 def test_passwords_are_replaced_and_nothing_else(text: str, expected: str) -> None:
@@ -71,11 +81,64 @@ SECRET = "h0nter2secret"
         f"x-amz-security-token: {SECRET}", f"token: {SECRET}", f"PASSWORD = {SECRET}", rf"https:\/\/u:{SECRET}@h",
         f"{{'name': 'DB_PASSWORD', 'value': '{SECRET}'}}", f"- name: DB_PASSWORD\n  value: {SECRET}",
         f"https://hooks.slack.com/services/T0/B0/{SECRET}", f"dckr_pat_{SECRET}", f"sk_live_{SECRET}", f"ya29.{SECRET}",
+        f"u:{SECRET}@prom:9090", f"//u:{SECRET}@prom", f"u:p/{SECRET}@prom",
+        f"http://u:12/{SECRET}@127.0.0.1:1", f"http://u:a {SECRET}@127.0.0.1:1", f"http%3A%2F%2Fu%3A{SECRET}%40h",
+        f"mysql -p{SECRET} db", f"mysqldump -uroot -p'a {SECRET}'", f"sshpass -p {SECRET}", f"redis-cli -a {SECRET}",
+        f"docker login -u x -p {SECRET}", f"/usr/bin/mongo -p {SECRET}", f"sqlcmd -P {SECRET}", f"ldapadd -w {SECRET}",
+        f"['sshpass', '-p', '{SECRET}']", f'curl "http://x?a=1&b=2" -u me:{SECRET}', f"curl \\\n -su me:{SECRET}",
+        f'curl -u "me:a {SECRET}"', f"PIN={SECRET}", f"HMAC={SECRET}", f"SEED_PHRASE={SECRET}", f"MNEMONIC={SECRET}",
+        f'SECRET="a \\"{SECRET}"', f'SECRET="a {SECRET}', f"--password $x/{SECRET}", f"--password -{SECRET}",
+        f"--password=$PASS-{SECRET}", f'{{\\"password\\": \\"a {SECRET}\\"}}', f"opts=a,password={SECRET}",
+        f"--env=A=1,API_KEY={SECRET}", f"password=don't{SECRET}", f'"--db-token",\n  "a {SECRET}"',
         f"sk-ant-api03-{SECRET}{SECRET}", f"SG.{SECRET}{SECRET}.{SECRET}", f"pypi-AgEIcHlwaS5vcmcC{SECRET}",
     ],
 )  # fmt: skip
 def test_secrets_of_every_form_are_hidden(text: str) -> None:
     assert SECRET not in redacted(text)
+
+
+def test_short_number_under_a_secret_name_is_hidden() -> None:
+    assert redacted("PIN=1234") == "PIN=***"
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        ("train|--password=a b", "train|--password=<hidden>"),
+        ("train|--env=API_KEY=x1 y", "train|--env=API_KEY=<hidden>"),
+        ("env|TOKEN=a b", "env|TOKEN=<hidden>"),
+        ("train|--password|$ecret1!", "train|--password|<hidden>"),
+        ("train|--password|-hunter22", "train|--password|<hidden>"),
+        ("train|--password=$A$B", "train|--password=<hidden>"),
+        ("mysql|-pa b|db", "mysql|-p<hidden>|db"),
+        ("/bin/sshpass|-p|a b|ssh|-p|22", "/bin/sshpass|-p|<hidden>|ssh|-p|22"),
+        ("redis-cli|-a|a b", "redis-cli|-a|<hidden>"),
+        ("docker|login|-p|a b", "docker|login|-p|<hidden>"),
+        ("curl|-su|me:a b", "curl|-su|me:<hidden>"),
+        ("sh|-c|mysql -phunter22", "sh|-c|mysql -p<hidden>"),
+        ("sh|-c|API_TOKEN=$T train",) * 2,
+        ("train|--password|$PASS|--token=${TOKEN}|--secret|--epochs=3|-p|8080",) * 2,
+        ("docker|run|-p|80:80",) * 2,
+    ],
+)
+def test_secret_in_a_word_is_hidden_to_its_end(words: str, expected: str) -> None:
+    assert list(hide_in_words(words.split("|"))) == expected.split("|")
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize(
+    "part",
+    [
+        "curl ", "curl -u a", "curl -u ", "mysql -p", "docker login ", "ldap", "://a:", "//u:", "a:a,", "u:a1,", "a:1@",
+        "http://u:1/a ", "http://u:a b ", "http%3A%2F%2Fu%3A", "a=", 'password="', "password='\\", "key:", "token:,",
+        "token=/a/", "token=${", "token=$(cat ", "--token ", "--token --a=", "token 'a \"b ", "\\", '\\"', '"a":',
+        "name: x ", "token   :   ", "glpat-", "eyJaaaaaaaa-", "crypt", "sk-ant-", "bearer ", "authorization ",
+        "-----BEGIN ", "https://aaaaaaa1", "\n", "-",
+    ],
+)  # fmt: skip
+def test_time_is_linear_in_the_length_of_the_text(part: str) -> None:
+    """A quadratic pattern would take many minutes for a megabyte."""
+    redacted(part * (1_000_000 // len(part)))
 
 
 @pytest.mark.parametrize(

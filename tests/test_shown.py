@@ -1,14 +1,23 @@
-"""Control characters in names of hosts, columns, pods, keys and logs never reach the user's terminal."""
+"""Control characters and secrets in names of hosts, columns, pods, keys and logs never reach the user's terminal."""
 
 from __future__ import annotations
 
+import io
+import json
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+import yaml
+from rich.panel import Panel
+from rich.table import Table
+from rich.text import Text
 
 import sizewright as sw
+from sizewright.cli import output
+from sizewright.cli.safe_console import SafeConsole
 from sizewright.errors import InputError, JobError
 from sizewright.redaction import shown
 from sizewright.spec import Job
@@ -53,6 +62,50 @@ def test_tables_on_a_terminal_have_none(tmp_path: Path, example: Path) -> None:
         printed = output_of("recommend", str(example), "--store", store, "-o", form)
         assert "owned" in printed, form
         assert is_plain(printed), form
+
+
+@pytest.mark.parametrize("form", [output.Format.json, output.Format.yaml])
+def test_secrets_in_json_and_yaml_are_hidden_before_quotes_are_escaped(
+    capsys: pytest.CaptureFixture[str], form: output.Format
+) -> None:
+    texts = [
+        'password="hunter two" x', '--password "hunter two"', 'SECRET="hunter" x', 'curl -u "u:hunter two" x',
+        '{"password": "a\\"hunter"}', 'x {"a": {"api_key": "hunter two"}}', "http://u:hunter@h",
+    ]  # fmt: skip
+    data = {
+        "texts": [{"host": text} for text in texts],
+        "labels": {"api_key": 12345678, "pin": 1.25e6, "mode": "fast", "tokens": 4096, "secret": {"secretName": "x"}},
+        "annotations": {"record": '{"password": "a\\"hunter", "epochs": 3}'},
+        "env": [{"name": "DB_PASSWORD", "value": "hunter"}, {"name": "MODE", "value": "fast"}],
+        "args": ["train", "--db-token", "hunter two", "--password=hunter two"],
+        "passwords": ["hunter", "two"],
+        "http://u:hunter@h": None,
+    }
+    output.show_data(data, form, lambda _: None)
+    printed = capsys.readouterr().out
+    read = json.loads(printed) if form is output.Format.json else yaml.safe_load(printed)
+    assert "hunter" not in printed
+    assert read["texts"][0] == {"host": 'password="***" x'}
+    assert read["labels"] == data["labels"] | {"api_key": "***", "pin": "***"}  # type: ignore[operator]
+    assert json.loads(read["annotations"]["record"]) == {"password": "***", "epochs": 3}
+    assert read["env"] == [{"name": "DB_PASSWORD", "value": "***"}, {"name": "MODE", "value": "fast"}]
+    assert read["args"] == ["train", "--db-token", "***", "--password=***"]
+    assert read["passwords"] == ["***", "***"]
+
+
+@pytest.mark.parametrize("width", [14, 24, 60])
+def test_secrets_are_removed_before_text_is_wrapped(width: int) -> None:
+    url = "http://alice:hunter22secret@prometheus:9090"
+    table = Table()
+    table.add_column("url", overflow="fold")
+    table.add_row(url)
+    console = SafeConsole(file=io.StringIO(), width=width)
+    for renderable in (url, Text(url, "bold"), table, Panel(url)):
+        console.print(renderable)
+    printed = re.sub(r"[^\w*]", "", console.file.getvalue())  # type: ignore[attr-defined]
+    assert printed.count("alice") == printed.count("***") == 4
+    assert "hunter" not in printed
+    assert "secret" not in printed
 
 
 def test_columns_that_are_left_out_are_printed_without_them(tmp_path: Path) -> None:

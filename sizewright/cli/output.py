@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Literal, TextIO
 
-from sizewright.redaction import redacted, steers
+from sizewright.redaction import redacted_data, steers
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -46,13 +46,14 @@ def show_data(data: Any, form: Format, as_table: Callable[[Console], None]) -> N
     if form is Format.table:
         as_table(stdout())
     elif form is Format.json:
-        sys.stdout.write(redacted(json.dumps(data, indent=2)) + "\n")
+        sys.stdout.write(json.dumps(redacted_data(data), indent=2) + "\n")
     else:
         import yaml
 
         utf = (sys.stdout.encoding or "utf-8").lower().startswith("utf")
-        text = yaml.safe_dump(data, sort_keys=False, allow_unicode=utf)
-        sys.stdout.write(redacted(yaml.safe_dump(data, sort_keys=False) if steers(text) else text))
+        safe = redacted_data(data)
+        text = yaml.safe_dump(safe, sort_keys=False, allow_unicode=utf)
+        sys.stdout.write(yaml.safe_dump(safe, sort_keys=False) if steers(text) else text)
 
 
 def stdout() -> Console:

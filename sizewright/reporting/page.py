@@ -13,7 +13,7 @@ from typing import Any
 from sizewright.datasets.runs.finished_job import FinishedJob
 from sizewright.datasets.trials.trial import Trial
 from sizewright.errors import MissingExtraError
-from sizewright.redaction import shown
+from sizewright.redaction import redacted_data, shown
 from sizewright.reporting.contents import Figure, ReportData, figures
 from sizewright.reporting.svg import as_svg
 from sizewright.runtime.audit_log import Entry
@@ -34,7 +34,7 @@ _STATUS = {"ok": "", "infeasible": "Nothing within the bounds can run.", "not_en
 def page(data: ReportData, made: datetime | None = None) -> str:
     """Return the HTML file, with the time `made` at which it is written. Raises MissingExtraError without jinja2."""
     job, answer, trials, runs, _ = data.sized
-    return shown(
+    return str(
         _template().render(
             job=job,
             answer=answer,
@@ -61,14 +61,19 @@ def _template() -> Any:
     except ImportError:
         raise MissingExtraError("plots", "jinja2") from None
     environment = jinja2.Environment(
-        autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
+        autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True, finalize=_safe
     )
     return environment.from_string((_FOLDER / "page.html").read_text())
 
 
+def _safe(value: Any) -> Any:
+    """Return a value of the template without secrets and control characters, before it is escaped."""
+    return shown(value) if type(value) is str else value  # a string of another type is markup already
+
+
 def _record(answer: Recommendation) -> str:
     """Return the recommendation as JSON that cannot end the script element that contains it."""
-    return json.dumps(json.loads(answer.model_dump_json()), indent=1).replace("<", "\\u003c")
+    return json.dumps(redacted_data(json.loads(answer.model_dump_json())), indent=1).replace("<", "\\u003c")
 
 
 def _figure(figure: Figure) -> dict[str, Any]:

@@ -11,6 +11,7 @@ import matplotlib as mpl
 
 from sizewright.plots import Picture
 from sizewright.plots._base import INK
+from sizewright.redaction import shown
 
 _SVG, _LINK = "http://www.w3.org/2000/svg", "http://www.w3.org/1999/xlink"
 
@@ -33,6 +34,7 @@ def as_svg(picture: Picture, name: str) -> str:
     for element in list(root.iter()):
         if texts := picture.labels.get(element.get("id", "")):
             _label(element, texts)
+    _hide_secrets(root)
     _prefix_ids(root, name)
     return ET.tostring(root, encoding="unicode").replace(INK, "currentColor")
 
@@ -55,6 +57,14 @@ def _label(group: ET.Element, texts: Sequence[str]) -> None:
     group.set("aria-label", f"{len(texts)} points, the first: {texts[0]}" if len(texts) > 1 else texts[0])
     for point, text in zip(points, texts, strict=False):
         point.set("data-tip", text)
+
+
+def _hide_secrets(root: ET.Element) -> None:
+    """Remove secrets and control characters from the texts, before they are escaped."""
+    for element in root.iter():
+        element.text = element.text and shown(element.text)
+        for key in {"aria-label", "data-tip"} & element.attrib.keys():
+            element.set(key, shown(element.attrib[key]))
 
 
 def _prefix_ids(root: ET.Element, name: str) -> None:

@@ -11,12 +11,14 @@ from pathlib import Path
 import pytest
 
 from sizewright.datasets.trials.trial import Trial
+from sizewright.plots import Picture
 from sizewright.recommender.sizing.build import build_recommendation
 from sizewright.recommender.sizing.request import SizingRequest
 from sizewright.recommender.sizing.result import Selection, SizingResult
 from sizewright.recommender.sizing.select import recommend, select
 from sizewright.reporting.contents import ReportData
 from sizewright.reporting.page import page
+from sizewright.reporting.svg import as_svg
 from sizewright.spec import Job
 from tests.helpers.finished_runs import run_of
 from tests.helpers.formula_trials import formula_trials
@@ -114,6 +116,29 @@ def test_text_is_escaped(sizing: SizingResult) -> None:
     assert "<script>alert" not in text
     assert not any(tag == "img" for tag, _ in parsed.elements)
     assert sum(tag == "script" for tag, _ in parsed.elements) == 2
+
+
+def test_secrets_are_removed_before_text_is_escaped(sizing: SizingResult) -> None:
+    evil = 'x --password "abc hunter22" \x1b[31m'
+    trial = sizing.trials[0].model_copy(update={"message": evil})
+    evidence = sizing.answer.evidence.model_copy(update={"host": (evil,)})
+    answer = sizing.answer.model_copy(update={"reasons": (evil,), "evidence": evidence})
+    text = page(ReportData(sizing._replace(answer=answer, trials=[trial, *sizing.trials[1:]])))
+    assert "hunter22" not in text
+    assert "\x1b" not in text
+    (record,) = [text for text in ParsedPage(text).texts if text.lstrip().startswith("{") and "recommendation" in text]
+    assert json.loads(record)["reasons"] == ['x --password "***" \x1b[31m']
+
+
+def test_secrets_are_removed_from_pictures() -> None:
+    evil = 'host --password "abc hunter22"'
+    picture = Picture()
+    axes = picture.add_subplot()
+    axes.set_title(evil)
+    picture.label(axes.scatter([1], [1]), [evil])
+    picture.alt = evil
+    assert "hunter22" not in as_svg(picture, "p")
+    assert "password" in as_svg(picture, "p")
 
 
 def test_page_without_enough_data_lists_remedies(example: Path) -> None:
