@@ -1,10 +1,11 @@
-"""A local HTTP server with answers that a test defines."""
+"""Local HTTP servers: one with answers that a test defines, and one whose answer never ends."""
 
 from __future__ import annotations
 
+import socket
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -45,3 +46,33 @@ def server(reply: Callable[[str, dict[str, str], dict[str, str]], Reply]) -> Ite
         http.shutdown()
         thread.join()
         http.server_close()
+
+
+@contextmanager
+def endless(head: bytes) -> Iterator[str]:
+    """Answer each request with `head`, and then with one byte every 50 ms; yield the URL."""
+    ended = threading.Event()
+
+    def answer(connection: socket.socket) -> None:
+        with connection, suppress(OSError):
+            connection.recv(1 << 16)
+            connection.sendall(head)
+            while not ended.wait(0.05):
+                connection.sendall(b"1")
+
+    def accept() -> None:
+        with suppress(OSError):
+            while True:
+                threading.Thread(target=answer, args=listener.accept()[:1], daemon=True).start()
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        threading.Thread(target=accept, daemon=True).start()
+        try:
+            yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+        finally:
+            ended.set()
+            listener.shutdown(socket.SHUT_RDWR)
+
+
+ENDLESS_HEADS = {"header": b"HTTP/1.1 200 OK\r\nX-Slow: ", "body": b"HTTP/1.1 200 OK\r\nContent-Length: 9999\r\n\r\n"}
+"""The begins of answers that are endless in the header or in the body."""

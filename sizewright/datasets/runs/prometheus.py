@@ -21,6 +21,7 @@ from pydantic import BaseModel, Field, model_validator
 
 from sizewright.errors import StoreError
 from sizewright.redaction import redacted
+from sizewright.spec._deadlines import within
 from sizewright.spec._json import loads
 from sizewright.spec.units import format_bytes
 
@@ -30,6 +31,8 @@ _LOG = logging.getLogger(__name__)
 _MAX_POINTS = 10_000  # Prometheus answers with at most 11,000 per series
 _MIN_POINTS = 100
 _TIMEOUT_S = 30.0
+_DEADLINE_S = 120.0
+"""Limit for one answer, also if some of it arrives all the time."""
 _TOO_MUCH = re.compile(r"too many|too large|too long|maximum resolution|timed out|exceed|limit", re.IGNORECASE)
 _PAGES = re.compile(r"/(api/v1(/query(_range)?)?|(classic/|new/)?graph|query|targets|alerts|-/(ready|healthy))/*$")
 _REMEDIES = {
@@ -166,6 +169,12 @@ class Prometheus:
             raise self._not_prometheus(body, error) from None
 
     def _get(self, url: str) -> bytes:
+        try:
+            return within(_DEADLINE_S, lambda: self._download(url))
+        except TimeoutError as error:
+            raise self._no_answer(str(error)) from None
+
+    def _download(self, url: str) -> bytes:
         try:
             opener = urllib.request.build_opener(_SameHost)
             with opener.open(urllib.request.Request(url, headers=self._headers), timeout=_TIMEOUT_S) as answer:

@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 
 from sizewright.errors import EngineError, ForbiddenError, InputError, MissingExtraError, SizewrightError
 from sizewright.executors.kubernetes.objects import check_items, check_object, unusable_answer
+from sizewright.spec._deadlines import within
 from sizewright.spec._json import loads
 
 _LOG = logging.getLogger(__name__)
@@ -21,6 +22,8 @@ _LOG = logging.getLogger(__name__)
 MANAGER = "sizewright"
 T = TypeVar("T")
 _ATTEMPTS, _FIRST_WAIT_S = 4, 0.5
+_TIMEOUTS_PER_ANSWER = 3
+"""An answer may take so many time-outs, also if some of it arrives all the time."""
 _RETRIED_STATUS = (429, 500, 502, 503, 504)
 _INVALID_BODY = "failed to create typed patch object"
 """The words with which server-side apply refuses invalid fields; its status is 500 then."""
@@ -127,10 +130,12 @@ class KubeApi:
         resource = self._resource(api_version, kind)
         watcher = Watch()
         timeout_s = max(1, round(for_s))
+        deadline_s = time.monotonic() + timeout_s + self._timeout_s
         target = {"namespace": namespace, "field_selector": f"metadata.name={name}", "serialize": False}
         timeouts = {"timeout_seconds": timeout_s, "_request_timeout": (self._timeout_s, timeout_s + 1.0)}
         try:
-            for event in watcher.stream(resource.get, **target, **timeouts):
+            events = watcher.stream(resource.get, **target, **timeouts)
+            while event := within(max(0.0, deadline_s - time.monotonic()), lambda: next(events, None)):
                 if event["type"] == "DELETED":
                     return
                 yield check_object(kind, event["raw_object"], f"watch {kind} {namespace}/{name}")
@@ -186,7 +191,7 @@ class KubeApi:
         for attempt in range(_ATTEMPTS):
             is_last = attempt == _ATTEMPTS - 1
             try:
-                answer = call()
+                answer = within(_TIMEOUTS_PER_ANSWER * self._timeout_s, call)
                 self._is_silent = False
                 return answer
             except ApiException as error:

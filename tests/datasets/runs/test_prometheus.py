@@ -17,12 +17,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sizewright.datasets.runs import prometheus
 from sizewright.datasets.runs.finished_job import FinishedJob
 from sizewright.datasets.runs.pod_history import jobs_of_pods
 from sizewright.datasets.runs.pod_metrics import MEMORY, RESTARTS, Values, owner_of
 from sizewright.datasets.runs.prometheus import Prometheus
 from sizewright.errors import StoreError
-from tests.helpers.small_server import Reply, server
+from tests.helpers.small_server import ENDLESS_HEADS, Reply, endless, server
 
 MIB = 1 << 20
 STEP = 30
@@ -401,3 +402,15 @@ def test_owner_of_a_series_is_found_from_its_labels() -> None:
     assert owner_of({"id": "/"}) is None
     owner = owner_of({"exported_pod": "a", "pod": "b", "container": "c", "namespace": "d"})
     assert owner == ("d", "a", "")
+
+
+@pytest.mark.timeout(20)
+@pytest.mark.parametrize(
+    "head",
+    [*ENDLESS_HEADS.values(), ENDLESS_HEADS["body"].replace(b"200 OK", b"503 Busy")],
+    ids=["header", "body", "refusal"],
+)
+def test_answer_that_never_ends_is_given_up(head: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(prometheus, "_DEADLINE_S", 0.5)
+    with endless(head) as url, pytest.raises(StoreError, match=r"does not answer: no complete answer within 0\.5 s"):
+        Prometheus(url).instant("up")

@@ -19,6 +19,7 @@ from sizewright.executors.kubernetes import cluster_executor
 from sizewright.executors.kubernetes.api import KubeApi, NotServedError
 from sizewright.spec import Allocation, Executor, Handle, Job, Plan
 from sizewright.spec.units import GIB
+from tests.helpers.small_server import ENDLESS_HEADS, endless
 from tests.helpers.stand_in import StandIn, stand_in
 
 JOB = Job(name="ctr")
@@ -69,6 +70,18 @@ def test_watch_of_a_silent_server_ends(server: StandIn, tmp_path: Path, monkeypa
     monkeypatch.setattr(resource, "get", noted, raising=False)
     assert len(list(api.watch("kubeflow.org/v1", "TFJob", "default", "ctr", 1.0))) == 1
     assert options_used["_request_timeout"] == (1.0, 2.0)
+
+
+@pytest.mark.timeout(30)
+@pytest.mark.parametrize("head", ENDLESS_HEADS.values(), ids=ENDLESS_HEADS)
+def test_answer_that_never_ends_is_given_up(server: StandIn, tmp_path: Path, head: bytes) -> None:
+    api = KubeApi(kubeconfig=server.kubeconfig(tmp_path), timeout_s=0.3, sleep=lambda _: None)
+    api.get("kubeflow.org/v1", "TFJob", "default", "ctr")
+    with endless(head) as url:
+        api._dynamic.configuration.host = url
+        with pytest.raises(EngineError, match=r"did not answer .* no complete answer within 0\.9 s"):
+            api.get("kubeflow.org/v1", "TFJob", "default", "ctr")
+        assert list(api.watch("kubeflow.org/v1", "TFJob", "default", "ctr", 1.0)) == []
 
 
 def test_adjust_of_a_job_being_deleted_is_refused(server: StandIn, tmp_path: Path) -> None:
