@@ -137,7 +137,7 @@ class ClusterExecutor(ManifestExecutor):
         """Return the metrics of the pods that run; a job in a queue has none."""
         job_object = self._existing_object(handle)
         pods = self._pods.setdefault(handle.id, self._new_pods(job_object, handle))
-        namespace = job_object["metadata"]["namespace"]
+        namespace = _namespace(handle)
         selector = f"{self.labels.job}={self.job_label(job_object)}"
         pod_objects = self._pod_objects(handle, job_object)
         try:

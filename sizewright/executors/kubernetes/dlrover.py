@@ -91,8 +91,8 @@ class DlroverExecutor(ClusterExecutor):
         name, namespace = job_object["metadata"]["name"], job_object["metadata"]["namespace"]
         scale_plans = self.api.list(self.api_version, scale_plan.KIND, namespace, f"elasticjob.dlrover/name={name}")
         # ScalePlans of an earlier job of the same name stay in the cluster.
-        created_at = job_object["metadata"].get("creationTimestamp", "")
-        current = [each for each in scale_plans if each["metadata"].get("creationTimestamp", "") >= created_at]
+        created_at = scale_plan.created_at(job_object)
+        current = [each for each in scale_plans if scale_plan.created_at(each) >= created_at]
         return max([job_object, *current], key=scale_plan.applied_at)
 
     def container_specs(self, document: YamlMap, role: Role) -> list[ContainerSpec]:

@@ -34,17 +34,35 @@ class _Meta(_Schema):
     deletionTimestamp: Time | None = None  # noqa: N815
 
 
-class _Status(_Schema):
+class _Condition(_Schema):
+    type: str
+    status: str | None = None
+
+
+class _State(_Schema):
     phase: str | None = None
-    conditions: list[dict[str, Any]] | None = None
 
 
-class Object(_Schema):
-    """An object of any kind."""
+class _Status(_State):
+    conditions: list[_Condition] | None = None
 
+
+class _Listed(_Schema):
     metadata: _Meta
-    spec: dict[str, Any] | None = None
     status: _Status | None = None
+
+
+class _ObjectMeta(_Meta):
+    namespace: str
+
+
+class Object(_Listed):
+    """An object of any kind that is applied."""
+
+    apiVersion: str  # noqa: N815
+    kind: str
+    metadata: _ObjectMeta
+    spec: dict[str, Any]
 
 
 class _Resources(_Schema):
@@ -62,10 +80,10 @@ class _PodSpec(_Schema):
     containers: list[_Container] = Field(min_length=1)
 
 
-class Pod(Object):
+class Pod(_Listed):
     """A pod, which is one replica."""
 
-    spec: _PodSpec  # type: ignore[assignment]
+    spec: _PodSpec
 
 
 class _Usage(_Schema):
@@ -78,12 +96,22 @@ class _ContainerUsage(_Schema):
     usage: _Usage
 
 
-class PodMetrics(Object):
+class PodMetrics(_Listed):
     """The recent usage of a pod's containers, of `metrics.k8s.io`."""
 
     timestamp: Time
     window: str = "0s"
     containers: list[_ContainerUsage] = []
+
+
+class _VolcanoStatus(_Status):
+    state: _State | None = None
+
+
+class VolcanoJob(Object):
+    """A job of Volcano, whose phase is that of its state."""
+
+    status: _VolcanoStatus | None = None
 
 
 class Served(_Schema):
@@ -95,7 +123,7 @@ class Served(_Schema):
     verbs: list[str]
 
 
-_SCHEMAS: dict[str, type[_Schema]] = {"Pod": Pod, "PodMetrics": PodMetrics}
+_SCHEMAS: dict[str, type[_Schema]] = {"Pod": Pod, "PodMetrics": PodMetrics, "Job": VolcanoJob}
 
 
 def check_object(kind: str, answer: Any, request: str) -> dict[str, Any]:

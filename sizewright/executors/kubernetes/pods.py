@@ -221,7 +221,7 @@ def _is_running(pod: dict[str, Any]) -> bool:
 
 
 def _uid(pod: dict[str, Any]) -> str:
-    return str(pod["metadata"]["uid"])
+    return str(pod["metadata"].get("uid") or pod["metadata"]["name"])
 
 
 def _age(pod: dict[str, Any]) -> tuple[str, str]:

@@ -27,8 +27,12 @@ def is_scale_plan(document: Any) -> bool:
 
 def applied_at(document: Mapping[str, Any]) -> tuple[str, str]:
     """Return the times by which the plans of a job are ordered: when each was applied, and when it was created."""
-    meta = document["metadata"]
-    return (meta.get("annotations") or {}).get(APPLIED_AT, ""), meta.get("creationTimestamp", "")
+    return (document["metadata"].get("annotations") or {}).get(APPLIED_AT, ""), created_at(document)
+
+
+def created_at(document: Mapping[str, Any]) -> str:
+    """Return the time at which an object was created; empty if the server does not say it."""
+    return document["metadata"].get("creationTimestamp") or ""
 
 
 def container_specs(document: YamlMap, role: Role) -> list[ContainerSpec]:

@@ -23,6 +23,7 @@ pytest.importorskip("kubernetes")
 
 ODD = (None, [], {}, "", "x", -1, 1.5, True, [None], [[]], {"x": None}, "9" * 400, {"name": {}})
 TEXTS = ("", "null", "[]", "7", "<html>Sign in</html>", "{", "[" * 5_000, '{"kind": 3}', '{"kind": "List", "items": 4}')
+STATUS = {"phase": "Running", "state": {"phase": "Running"}, "conditions": [{"type": "Running", "status": "True"}]}
 ONE, TWO = (Allocation.of(n, 1, 1.0, 1.0, 512, GIB, GIB) for n in (1, 2))
 LAUNCH = Plan(id="p-1", kind="launch", job=Job(name="ctr"), target=ONE, reason="first")
 ADJUST = Plan(id="p-2", kind="adjust", job=Job(name="ctr"), current=ONE, target=TWO, reason="more")
@@ -48,7 +49,17 @@ def somewhere(answer: Any, rng: random.Random) -> Any:
     if not path:
         return rng.choice(ODD)
     holder, key = path[-1]
-    holder[key] = rng.choice(ODD)
+    if rng.random() < 0.3:
+        del holder[key]
+    else:
+        holder[key] = rng.choice(ODD)
+    return answer
+
+
+def with_status(answer: Any) -> Any:
+    """Return the answer with the status that operators give to objects that have none."""
+    if isinstance(answer, dict) and "spec" in answer and "status" not in answer:
+        return answer | {"status": copy.deepcopy(STATUS)}
     return answer
 
 
@@ -64,7 +75,7 @@ def test_answer_with_an_odd_value_is_used_or_refused(
     with stand_in() as server:
         executor = executor_of(server, tmp_path, name)
         handle = executor.launch(LAUNCH)
-        server.odd = lambda _, __, answer: answer if isinstance(answer, str) else somewhere(answer, rng)
+        server.odd = lambda _, __, answer: answer if isinstance(answer, str) else somewhere(with_status(answer), rng)
         for call in (
             lambda: executor.find(LAUNCH), lambda: executor.observe(handle), lambda: executor.wait(handle, 0.0),
             lambda: executor.difference(ADJUST), lambda: executor.adjust(handle, ADJUST),
@@ -85,3 +96,60 @@ def test_answer_that_is_not_of_an_api_server_is_refused(tmp_path: Path, text: st
             EngineError, match="The API server's answer to the request to read TFJob default/ctr cannot"
         ):
             executor.observe(handle)
+
+
+CONDITIONS = [
+    [{"status": "True"}],
+    [{"type": ["Succeeded"], "status": "True"}],
+    [{"type": "x", "status": True}],
+    ["x"],
+    "x",
+]
+ODD_STATUSES = [
+    *(("kubeflow", {"conditions": conditions}) for conditions in CONDITIONS),
+    ("kuberay", "x"), ("volcano", {"state": "Completed"}), ("volcano", {"state": {"phase": ["Completed"]}}),
+    ("dlrover", {"phase": {"x": 1}}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "status"), ODD_STATUSES)
+def test_status_of_another_form_is_refused(tmp_path: Path, name: str, status: Any) -> None:
+    with stand_in() as server:
+        executor = executor_of(server, tmp_path, name)
+        handle = executor.launch(LAUNCH)
+        server.set_status(executor.kind, "ctr", status)
+        with pytest.raises(EngineError, match=r"cannot be used: status"):
+            executor.wait(handle, 0.0)
+
+
+@pytest.mark.parametrize("key", ["apiVersion", "spec", "metadata.namespace"])
+def test_object_that_lacks_a_field_that_is_applied_is_refused(tmp_path: Path, key: str) -> None:
+    def without_key(answer: Any) -> Any:
+        answer = copy.deepcopy(answer)
+        holder = answer["metadata"] if "." in key else answer
+        del holder[key.rpartition(".")[2]]
+        return answer
+
+    with stand_in() as server:
+        executor = executor_of(server, tmp_path, "kuberay")
+        handle = executor.launch(LAUNCH)
+        server.odd = lambda _, path, answer: without_key(answer) if path.endswith("/ctr") else answer
+        with pytest.raises(EngineError, match=f"cannot be used: {key}"):
+            executor.adjust(handle, ADJUST)
+
+
+def test_pods_without_uid_and_objects_without_a_time_are_read(tmp_path: Path) -> None:
+    def without(answer: Any) -> Any:
+        answer = copy.deepcopy(answer)
+        for each in answer.get("items", [answer]) if isinstance(answer, dict) else []:
+            for key in ("uid", "creationTimestamp"):
+                each.get("metadata", {})[key] = "" if key == "uid" else None
+        return answer
+
+    with stand_in() as server:
+        executor = executor_of(server, tmp_path, "dlrover")
+        handle = executor.launch(LAUNCH)
+        executor.adjust(handle, ADJUST)
+        server.odd = lambda _, __, answer: without(answer)
+        assert len(executor.observe(handle).replicas) == 3
+        assert executor.difference(ADJUST) == ""
