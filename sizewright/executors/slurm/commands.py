@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 import subprocess
 import time
@@ -35,6 +34,8 @@ _UNFINISHED_STATES = frozenset(
         "RESV_DEL_HOLD",
     ]
 )
+_MAX_SECONDS, _MAX_BYTES = 1e12, 1 << 60
+"""Limits of an amount; a larger one is an error of Slurm's accounting."""
 _SUFFIXES = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 
 
@@ -229,15 +230,16 @@ def _seconds(text: str) -> float:
         for part in rest.split(":"):
             seconds = seconds * 60 + float(part)
         seconds += 86400 * int(days or 0)
-    except ValueError:
+    except (ValueError, OverflowError):
         return 0.0
-    return seconds if math.isfinite(seconds) else 0.0
+    return seconds if 0 <= seconds < _MAX_SECONDS else 0.0
 
 
 def _bytes(text: str) -> int:
     """Return the bytes of an amount such as `7964K`; 0 for any other text."""
     number, suffix = (text[:-1], text[-1]) if text[-1:].isalpha() else (text, "")
     try:
-        return int(float(number) * _SUFFIXES[suffix])
-    except (KeyError, ValueError, OverflowError):
+        amount = float(number) * _SUFFIXES[suffix]
+    except (KeyError, ValueError):
         return 0
+    return int(amount) if 0 <= amount < _MAX_BYTES else 0

@@ -17,6 +17,8 @@ from sizewright.spec.units import is_count
 from sizewright.training.command.reports import Reports, counters
 
 _CHUNK_BYTES = 1 << 20
+_MAX_LINE_BYTES = 1 << 16
+"""Limit for the rest of a line that has not ended, such as that of a progress bar."""
 _MAX_MESSAGE = 300
 
 
@@ -69,7 +71,7 @@ class SlurmReplicas:
             code = _read(replica.folder / EXIT_FILE).strip()
             if code not in ("", "0"):
                 output = replica.folder / OUTPUT_FILE
-                last_line = _read(output).strip()[-_MAX_MESSAGE:].rsplit("\n", 1)[-1]
+                last_line = _end_of(output).strip()[-_MAX_MESSAGE:].rsplit("\n", 1)[-1]
                 message = f": {last_line}" if last_line else ""
                 return f"{replica.folder.name} ended with exit code {code}{message}. Its log: {output}"
         return ""
@@ -143,7 +145,8 @@ class _ReplicaProgress:
                 file.seek(self._offset)
                 while chunk := file.read(_CHUNK_BYTES):
                     self._offset += len(chunk)
-                    *lines, self._partial_line = (self._partial_line + chunk).split(b"\n")
+                    *lines, rest = (self._partial_line + chunk).split(b"\n")
+                    self._partial_line = rest[-_MAX_LINE_BYTES:]
                     yield from lines
         except OSError:
             return
@@ -166,6 +169,15 @@ def _modified_at(path: Path) -> float:
         return path.stat().st_mtime
     except OSError:
         return 0.0
+
+
+def _end_of(path: Path) -> str:
+    try:
+        with path.open("rb") as file:
+            file.seek(max(0, path.stat().st_size - _MAX_LINE_BYTES))
+            return file.read(_MAX_LINE_BYTES).decode(errors="replace")
+    except OSError:
+        return ""
 
 
 def _read(path: Path) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+import tracemalloc
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,8 @@ from sizewright.errors import EngineError, InputError, UnsupportedError
 from sizewright.executors import get_executor
 from sizewright.executors.slurm.commands import SlurmCli, SlurmJob, _bytes, _seconds
 from sizewright.executors.slurm.executor import SlurmExecutor
-from sizewright.executors.slurm.step import as_allocated, slots_of
+from sizewright.executors.slurm.replicas import SlurmReplicas
+from sizewright.executors.slurm.step import EXIT_FILE, OUTPUT_FILE, as_allocated, slots_of
 from sizewright.spec import Allocation, Gpu, Group, Handle, Job, Plan
 from sizewright.spec.command import Command
 from sizewright.spec.units import GIB
@@ -251,6 +253,43 @@ def test_states_times_and_amounts_are_read() -> None:
     assert (_bytes("7964K"), _bytes("1.5M"), _bytes("12"), _bytes("")) == (8155136, 1572864, 12, 0)
     assert (_seconds("1-02:03:04"), _seconds("03:04.5"), _seconds(""), _seconds("inf")) == (93784, 184.5, 0, 0)
     assert [_bytes(text) for text in ("7964K", "1.5M", "12", "", "inf", "nan")] == [8155136, 1572864, 12, 0, 0, 0]
+    assert [_seconds(text) for text in ("9" * 400 + "-1", "9" * 5_000 + "-1", "1e308", "nan")] == [0] * 4
+    assert [_bytes(text) for text in ("1e300K", "9" * 400, "-5K")] == [0, 0, 0]
+
+
+def test_line_that_never_ends_takes_little_memory(tmp_path: Path) -> None:
+    """Memory that is kept between two readings, and the time to read, must not grow with the line."""
+    job = JOB.model_copy(
+        update={
+            "command": Command(
+                run=("python", "train.py"), progress={"source": "regex", "pattern": r"(?P<samples>\d+) done"}
+            )
+        }
+    )
+    replicas = SlurmReplicas(plan(workers=1, ps=0, job=job), tmp_path)
+    output = tmp_path / "worker-0" / OUTPUT_FILE
+    output.parent.mkdir()
+    output.write_bytes(b"x" * (40 << 20))
+    assert replicas.samples() == 0
+    (progress,) = replicas._progress.values()
+    assert len(progress._partial_line) <= 1 << 16
+    with output.open("ab") as file:
+        file.write(b" 512 done\n")
+    assert replicas.samples() == 512
+
+
+def test_failure_shows_the_end_of_a_large_output(tmp_path: Path) -> None:
+    replicas = SlurmReplicas(plan(workers=1, ps=0), tmp_path)
+    folder = tmp_path / "worker-0"
+    folder.mkdir()
+    (folder / EXIT_FILE).write_text("1")
+    (folder / OUTPUT_FILE).write_bytes(b"x\n" * (16 << 20) + b"out of memory\n")
+    tracemalloc.start()
+    try:
+        assert replicas.failure().startswith("worker-0 ended with exit code 1: out of memory. Its log: ")
+        assert tracemalloc.get_traced_memory()[1] < 1 << 20
+    finally:
+        tracemalloc.stop()
 
 
 @pytest.mark.parametrize("kind", ["x:1\ntouch owned #", "", "a b", "-x"])
