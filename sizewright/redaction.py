@@ -260,7 +260,8 @@ _ABOUT_SECRETS = frozenset(("file", "path", "dir", "folder", "limit", "length", 
 """Last words of names that give a place or an amount."""
 _PLAIN = re.compile(r"[-+]?\d{1,3}(?:\.\d*)?|true|false|yes|no|on|off|none|null|auto", re.IGNORECASE)
 _PLAIN_WORD = re.compile(r"(?:[A-Z]?[a-z]+|[A-Z]+)(?:[_.-](?:[A-Z]?[a-z]+|[A-Z]+))*")
-_PATH = re.compile(r"[~.]{0,2}/[\w./-]*")
+_PATH = re.compile(r"(?:[~.]{0,2}|(?:[a-z0-9-]+\.)+[a-z]+)/[\w./-]*")
+"""The path of a file, or a name of Kubernetes such as nvidia.com/gpu."""
 _ONE_WORD = re.compile(r"(?=.*[a-z])(?=.*[A-Z])(?=.*\d)[A-Za-z0-9+/_=]{24,}|[0-9a-f]{32,}")
 """A long word with mixed letters and digits."""
 

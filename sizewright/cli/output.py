@@ -56,6 +56,19 @@ def show_data(data: Any, form: Format, as_table: Callable[[Console], None]) -> N
         sys.stdout.write(yaml.safe_dump(safe, sort_keys=False) if steers(text) else text)
 
 
+def show_manifest(manifest: str, form: Format) -> None:
+    """Print a manifest as it is, or without secrets as JSON or YAML."""
+    data = manifest_data(manifest)
+    without = redacted_data(data)
+    if form is Format.table or (form is Format.yaml and without == data and not manifest.startswith("#!")):
+        sys.stdout.write(manifest)
+        return
+    show_data(data, form, lambda _: None)
+    if without != data:
+        text = "The manifest contains secrets, which are printed as ***. Pass --out FILE to write it with them."
+        stderr().print(text, style="yellow", soft_wrap=True)
+
+
 def stdout() -> Console:
     """Return a console for tables; its width is unlimited if stdout is not a terminal."""
     return _console(sys.stdout)

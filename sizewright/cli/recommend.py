@@ -65,7 +65,7 @@ def recommend(
     """
     from sizewright import api
     from sizewright.api.sizing import size
-    from sizewright.cli.output import as_named, manifest_data, show, show_data, stderr, write_file
+    from sizewright.cli.output import as_named, show, show_manifest, stderr, write_file
     from sizewright.cli.progress import Bar
     from sizewright.cli.tables import print_recommendation
     from sizewright.datasets.files.atomic_write import result_file
@@ -103,10 +103,8 @@ def recommend(
         write_file(path, as_named(path, manifest))
     if manifest is None or path:
         show(answer, output, lambda console: print_recommendation(console, answer, loaded_job))
-    elif output is Format.json or is_script:
-        show_data(manifest_data(manifest), output, lambda _: typer.echo(manifest, nl=False))
     else:
-        typer.echo(manifest, nl=False)
+        show_manifest(manifest, output)
     if renderer and plan:
         for remark in api.remarks_on(renderer, plan):
             stderr().print(remark, style="yellow", soft_wrap=True)

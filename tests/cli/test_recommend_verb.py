@@ -110,6 +110,31 @@ def test_base_manifest_is_changed_only_in_its_sizes(call, example, store, tmp_pa
     assert "such as --executor" in call("recommend", example, "--store", store, "--base", base).err
 
 
+@pytest.mark.parametrize("executor", ["dlrover", "kubeflow", "kuberay", "volcano"])
+def test_manifest_without_secrets_is_printed_as_it_is(call, example, store, executor):
+    printed = call("recommend", example, "--store", store, "--executor", executor, "-o", "yaml").out
+    assert printed.startswith("# ")
+    assert "***" not in printed
+
+
+def test_secrets_of_a_base_are_hidden_in_json_and_yaml(call, example, store, tmp_path):
+    args = ("recommend", example, "--store", store, "--executor", "kubeflow")
+    manifest = yaml.safe_load(call(*args).out)
+    manifest["metadata"]["labels"] = {"api_key": 12345678, "mode": "fast"}
+    manifest["metadata"]["annotations"] = {"password": 'a"b', "record": '{"password": "a\\"b"}'}
+    base = tmp_path / "base.yaml"
+    base.write_text(yaml.safe_dump(manifest))
+    args = (*args, "--base", base)
+    for form, read in (("json", json.loads), ("yaml", yaml.safe_load)):
+        result = call(*args, "-o", form)
+        metadata = read(result.out)["metadata"]
+        assert metadata["labels"] == {"api_key": "***", "mode": "fast"}
+        assert metadata["annotations"]["password"] == "***"
+        assert json.loads(metadata["annotations"]["record"]) == {"password": "***"}
+        assert "Pass --out FILE" in " ".join(result.err.split())
+    assert "12345678" in call(*args).out
+
+
 def test_not_enough_data_exits_4_with_numbered_remedies(call, example, tmp_path):
     store = tmp_path / "t.db"
     assert call(
