@@ -10,6 +10,8 @@ from pathlib import Path
 
 from sizewright.errors import EngineError
 
+SOLE_USER_VARIABLE = "SIZEWRIGHT_SOLE_USER"
+"""Set to 1 where nobody else uses this host, as in a container whose /tmp is a volume that everybody may write to."""
 _ALL_IDS = ["0", "0", "4294967295"]
 _OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 
@@ -17,8 +19,11 @@ _OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 def check_parents(folder: Path, variable: str = "TMPDIR") -> None:
     """Raise EngineError if other users can rename what is in this folder, or in a folder above it.
 
-    The error names the environment variable that chooses another folder.
+    The error names the environment variable that chooses another folder. With `SIZEWRIGHT_SOLE_USER=1` nothing is
+    checked.
     """
+    if os.environ.get(SOLE_USER_VARIABLE) == "1":
+        return
     trusted = _trusted_owners()
     for each in (folder, *folder.parents):
         info = each.stat()
@@ -26,7 +31,8 @@ def check_parents(folder: Path, variable: str = "TMPDIR") -> None:
         if writable or info.st_uid not in trusted:
             raise EngineError(
                 f"Other users can replace the folders in {each}, also those that only you can enter.",
-                f"Set {variable} to a folder that only you can write to, or set the sticky bit: chmod +t {each}",
+                f"Set {variable} to a folder that only you can write to, or set the sticky bit: chmod +t {each} "
+                f"(in a container that nobody else uses, set {SOLE_USER_VARIABLE}=1).",
             )
 
 

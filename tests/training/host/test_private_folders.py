@@ -13,12 +13,15 @@ from sizewright.training.host.private_folders import _trusted_owners, check_impo
 
 
 @pytest.mark.parametrize("mode", [0o777, 0o775, 0o773])
-def test_parent_that_others_can_write_to_is_refused(tmp_path: Path, mode: int) -> None:
+def test_parent_that_others_can_write_to_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: int) -> None:
     below = tmp_path / "above" / "below"
     below.mkdir(parents=True)
     check_parents(below)
     below.parent.chmod(mode)
     with pytest.raises(EngineError, match=rf"Other users can replace the folders in {below.parent}, .*Set TMPDIR"):
+        check_parents(below)
+    with monkeypatch.context() as patched:
+        patched.setenv("SIZEWRIGHT_SOLE_USER", "1")
         check_parents(below)
     below.parent.chmod(mode | 0o1000)  # with the sticky bit only owners rename
     check_parents(below)
