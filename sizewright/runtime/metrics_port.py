@@ -147,7 +147,8 @@ class _Server:
         self._loop.close()
 
     async def _listen(self) -> None:
-        # A listener of asyncio pauses for a second when the process can open no more files.
+        # A listener of asyncio pauses for a second when the process can open no more files, and would log a traceback.
+        self._loop.set_exception_handler(lambda *_: None)
         server = await asyncio.start_server(self._answer, sock=self._socket, backlog=_MAX_CONNECTIONS)
         await self._closing
         server.close()
