@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import os
 import signal
+import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -75,8 +76,7 @@ def job_with_big_tables() -> Job:
 def leavings(session: Session) -> list[Path]:
     """Control groups and folders of this session that there are."""
     groups = [*session._node_agent.tree.folders.values()] if session._node_agent.tree else []
-    engine = session._engine
-    return [*groups, *([engine._folder] if engine and engine._folder else [])]
+    return [*groups, *Path(tempfile.gettempdir()).glob(f"szw-{os.getpid()}-*")]
 
 
 @pytest.mark.long
