@@ -22,6 +22,7 @@ recommend: .venv/.ready
 
 # Two processes side by side, one for each half of the tests.
 HALF := tests/cli tests/datasets tests/models tests/spec tests/docs tests/benchmarks $(wildcard tests/test_*.py)
+LONG_HALF := $(filter-out tests/docs,$(HALF))
 
 test: .venv/.ready
 	@$(MAKE) --no-print-directory --jobs=2 --keep-going test-first-half test-second-half
@@ -46,10 +47,10 @@ test-long: .venv/.ready
 	@$(MAKE) --no-print-directory --jobs=2 --keep-going test-long-first-half test-long-second-half
 
 test-long-first-half: .venv/.ready
-	@$(BIN)/pytest -m long --timeout=1200 --durations=25 $(HALF)
+	@$(BIN)/pytest -m long --timeout=1200 --durations=25 $(LONG_HALF)
 
 test-long-second-half: .venv/.ready
-	@$(BIN)/pytest -m long --timeout=1200 --durations=25 $(addprefix --ignore=,$(HALF)) tests
+	@$(BIN)/pytest -m long --timeout=1200 --durations=25 $(addprefix --ignore=,$(LONG_HALF)) tests
 
 lint: .venv/.ready
 	@$(BIN)/ruff check .
