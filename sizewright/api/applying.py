@@ -179,7 +179,7 @@ def _load_plan(plan: Plan | Path, executor: Executor) -> Plan:
         return Plan.load(plan)  # raises with a message
     except KeyTwiceError as error:
         raise JobError(f"{plan}: {error}.", "Keep one of them.") from None
-    except (yaml.YAMLError, ValueError, RecursionError):
+    except (yaml.YAMLError, ValueError):
         data = None
     if isinstance(data, dict) and "target" not in data and _JOB_KEYS & data.keys():
         raise JobError(f"{plan} is a job file, not a plan.", f"Make one: sizewright recommend {plan} --out plan.yaml.")

@@ -39,7 +39,7 @@ class FileExecutor(RenderOnlyExecutor):
         """Read a rendered plan. Raises InputError for a text that is not a plan."""
         try:
             fields: Any = read_json(text) if self._format == "json" else read_yaml(text)
-        except (ValueError, yaml.YAMLError, RecursionError) as error:
+        except (ValueError, yaml.YAMLError) as error:
             raise InputError(
                 f"The plan is not {self._format}: {error}.", "Pass one that `sizewright recommend --out` wrote."
             ) from None

@@ -133,7 +133,7 @@ def _read(text: str, path: str | Path) -> Any:
         return data
     except InputError as error:
         raise JobError(error.message, error.remedy) from None
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
+    except (yaml.YAMLError, ValueError) as error:
         raise _unreadable(text, path, error) from None
 
 
