@@ -14,6 +14,7 @@ from sizewright.models.prior import LearnedPrior
 from sizewright.retraining.registry import NAME, Registry
 from sizewright.settings import EnvironmentSettings
 from sizewright.spec._json import loads
+from sizewright.spec._text_files import MAX_JSON_MIB, read_file
 from sizewright.spec.reason import Reason
 
 
@@ -44,7 +45,7 @@ def champion_prior(uri: str) -> InUse:
 
 def _fallback(last_good: Path, error: RegistryError) -> InUse:
     try:
-        record = loads(last_good.read_text(encoding="utf-8"))
+        record = loads(read_file(last_good, MAX_JSON_MIB).decode())
         prior = LearnedPrior.from_json(record["prior"], record["source"])
     except (OSError, ValueError, KeyError, TypeError, StoreError):
         return InUse(LearnedPrior.load(), Reason.of("registry_failed", error=error.message))

@@ -14,13 +14,12 @@ from typing_extensions import Self
 from sizewright.errors import InputError, JobError, RecordError
 from sizewright.redaction import redacted
 from sizewright.spec._faults import Place, by_place, explain_all, explain_first, name_place
-from sizewright.spec._paths import absolute
 from sizewright.spec._text_files import (
     KeyTwiceError,
     TooLargeError,
     check_rendered,
     check_text_rendered,
-    decode,
+    read_text,
     read_yaml,
 )
 
@@ -109,7 +108,7 @@ def load_yaml(path: str | Path, kind: str) -> dict[str, Any]:
     Raises JobError when the file is missing, malformed or not a mapping.
     """
     try:
-        text = decode(Path(absolute(path)).read_bytes(), f"The {kind} file {path}").replace("\r\n", "\n")
+        text = read_text(path, f"{kind} file").replace("\r\n", "\n")
     except InputError as error:
         raise JobError(error.message, error.remedy) from None
     except FileNotFoundError:

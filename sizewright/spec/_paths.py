@@ -5,6 +5,8 @@ from __future__ import annotations
 import glob
 import os
 import re
+import stat
+from contextlib import suppress
 from pathlib import Path
 
 
@@ -14,8 +16,25 @@ def absolute(path: str | Path, folder: str | Path = "") -> str:
 
 
 def private(path: str | Path, flags: int) -> int:
-    """Open a file as an `opener` of `open`; only this user may read or write a file that it creates."""
-    return os.open(path, flags, 0o600)
+    """Open a file as an `opener` of `open`; only this user may read or write a file that it creates.
+
+    A file that it opens for writing becomes private, too.
+    """
+    file = os.open(path, flags, 0o600)
+    if flags & os.O_ACCMODE != os.O_RDONLY:
+        make_private(file)
+    return file
+
+
+def make_private(file: str | int) -> None:
+    """Take all permissions of others away from a file of this user, by its path or descriptor.
+
+    Earlier versions left some. Other users' files, devices and what cannot be changed stay as they are.
+    """
+    with suppress(OSError):
+        status = os.stat(file)
+        if stat.S_ISREG(status.st_mode) and status.st_uid == os.geteuid() and status.st_mode & 0o077:
+            os.chmod(file, status.st_mode & 0o700)
 
 
 def absolute_pattern(path: str | Path, folder: str | Path = "") -> str:

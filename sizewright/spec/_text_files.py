@@ -13,6 +13,7 @@ import yaml
 
 from sizewright.errors import InputError
 from sizewright.spec._json import loads
+from sizewright.spec._paths import absolute
 
 _MERGE = "tag:yaml.org,2002:merge"
 _ENCODING_BY_MARK = (  # the longer mark first, since that of UTF-32 begins with that of UTF-16
@@ -27,9 +28,12 @@ MAX_DEPTH = 100
 """Limit of a YAML text's lists and mappings within each other; a million would overflow the stack of the C library."""
 MAX_MIB = 4
 """Limit of a YAML text."""
+MAX_JSON_MIB = 64
+"""Limit of a JSON file that Sizewright writes for later use, such as a prior or the card of a bank."""
 _MAX_DIGITS = 300
 TAG_ERRORS = (IndexError, KeyError, TypeError, AttributeError, OverflowError, AssertionError)
 """The errors that PyYAML and ruamel.yaml raise for a value that does not match its tag, such as !!int ''."""
+_ONLY_THE_PART = "Pass only the part that is needed."
 _NO_ALIASES = "Pass only the part that is needed, and write the values out instead of using aliases."
 _COMPRESSED = (b"\x1f\x8b", b"PK\x03\x04", b"\x28\xb5\x2f\xfd", b"BZh")
 _TEMPLATE = re.compile(r"\{\{.*?\}\}|\{%.*?%\}|\{\{|\{%")
@@ -37,9 +41,31 @@ _CODE_KEYS = frozenset({"command", "args", "env", "annotations", "entrypoint", "
 """Keys below which double braces are code or prose, not a template."""
 
 
+class TooLongFileError(ValueError):
+    """A file is longer than its reader allows."""
+
+    def __init__(self, max_mib: int) -> None:
+        super().__init__(f"it is longer than {max_mib} MiB")
+
+
+def read_file(path: str | Path, max_mib: int) -> bytes:
+    """Return the content of a file, which may be a pipe. Raises OSError, and TooLongFileError before it reads more."""
+    with open(absolute(path), "rb") as file:
+        data = file.read((max_mib << 20) + 1)
+    if len(data) > max_mib << 20:
+        raise TooLongFileError(max_mib)
+    return data
+
+
 def read_text(path: str | Path, what: str) -> str:
-    """Return the text of a file with its line breaks. Raises OSError, and InputError for what is not text."""
-    return decode(Path(path).read_bytes(), f"The {what} {path}")
+    """Return the text of a file with its line breaks.
+
+    Raises OSError, and InputError for what is not text or is longer than a YAML text may be.
+    """
+    try:
+        return decode(read_file(path, MAX_MIB), f"The {what} {path}")
+    except TooLongFileError as error:
+        raise InputError(f"{path}: {error}.", _ONLY_THE_PART) from None
 
 
 def decode(data: bytes, name: str) -> str:
@@ -140,7 +166,7 @@ def check_size(*parts: str, max_values: int = MAX_VALUES) -> None:
     Only the parser's events are read, which takes neither. The loader raises the errors of a text that is not YAML.
     """
     if sum(map(len, parts)) > MAX_MIB << 20:
-        raise TooLargeError(f"it is longer than {MAX_MIB} MiB", "Pass only the part that is needed.")
+        raise TooLargeError(f"it is longer than {MAX_MIB} MiB", _ONLY_THE_PART)
     size = 0
     for part in parts:
         try:

@@ -20,9 +20,10 @@ from sqlalchemy.schema import CreateTable
 from sizewright.datasets._columns import as_utc
 from sizewright.errors import NoTrialsError, StoreError
 from sizewright.redaction import redacted
-from sizewright.spec._paths import absolute, private
+from sizewright.spec._paths import absolute, make_private, private
 
 BUSY_TIMEOUT_S = 30.0
+_SUFFIXES = ("", "-journal", "-wal", "-shm")  # of the files of an SQLite store; new ones get the mode of the first
 _PACKAGES = {"MySQLdb": "mysqlclient", "psycopg": "'sizewright[postgres]'"}
 _NAME_ANOTHER_STORE = "Name another store; `sizewright profile` creates a new one."
 
@@ -69,10 +70,14 @@ class Database:
 
     def __init__(self, url: str | Path, *, create: bool) -> None:
         parsed = _parse(url)
+        self._file = ""
         self.name = parsed.database or "" if _is_file(parsed) else redacted(str(url))
         if _is_file(parsed):
             _check_path(Path(self.name), create)
-            parsed = parsed.set(database=absolute(self.name))  # the working folder may change
+            self._file = absolute(self.name)
+            parsed = parsed.set(database=self._file)  # the working folder may change
+            if create:
+                self._make_private()
         self._engine = _engine(parsed, self.name)
 
     @contextmanager
@@ -87,6 +92,7 @@ class Database:
 
         Transactions with the same `lock` wait for one another, so that what one reads stays true until it writes.
         """
+        self._make_private()
         with self._guard(), self._engine.begin() as connection:
             if lock is not None:  # updating the row of the version locks it, in every database
                 connection.execute(_meta.update().where(_meta.c.key == lock.key).values(value=_meta.c.value))
@@ -172,6 +178,11 @@ class Database:
     def _release(self, work: str, this_process: str) -> None:
         with self.transaction() as connection:
             connection.execute(_meta.delete().where((_meta.c.key == work) & (_meta.c.value == this_process)))
+
+    def _make_private(self) -> None:
+        """Take away the permissions of others that earlier versions left, before anything is written."""
+        for suffix in _SUFFIXES if self._file else ():
+            make_private(os.path.realpath(self._file) + suffix)
 
     def _create_table(self, table: sa.Table) -> None:
         """Create a table. PostgreSQL may refuse it while another process creates it, even with IF NOT EXISTS."""

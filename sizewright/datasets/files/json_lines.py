@@ -6,14 +6,18 @@ import json
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Generic, TypeVar
+from typing import BinaryIO, Generic, TypeVar
 
 from pydantic import BaseModel
 
 from sizewright.errors import StoreError
 from sizewright.spec._paths import absolute, private
+from sizewright.spec.units import format_bytes
 
 R = TypeVar("R", bound=BaseModel)
+_MAX_LINE_BYTES = 4 << 20
+_MAX_BYTES = 1 << 30
+"""Limit of a file whose lines are all short, such as a device."""
 
 
 class JsonLines(Generic[R]):
@@ -38,15 +42,14 @@ class JsonLines(Generic[R]):
 
     def read(self) -> list[R]:
         """Return all records; invalid lines are skipped and counted in `passed_over`."""
+        self.passed_over = 0
         if not self.path.exists():
             return []
         try:
-            lines = self.path.read_bytes().splitlines()
+            with open(self.path, "rb") as file:
+                return list(self._records(file))
         except OSError as error:
             raise self._store_error("read", "from", error) from None
-        records = list(self._records(lines))
-        self.passed_over = len(lines) - len(records)
-        return records
 
     def _append(self, line: bytes) -> None:
         try:
@@ -59,14 +62,20 @@ class JsonLines(Generic[R]):
         except OSError as error:
             raise self._store_error("write", "to", error) from None
 
-    def _records(self, lines: list[bytes]) -> Iterator[R]:
-        for line in lines:
+    def _records(self, file: BinaryIO) -> Iterator[R]:
+        size = 0
+        while line := file.readline(_MAX_LINE_BYTES + 1):
+            size += len(line)
+            if len(line) > _MAX_LINE_BYTES:
+                raise self._store_error("read", "from", f"a line is longer than {format_bytes(_MAX_LINE_BYTES)}")
+            if size > _MAX_BYTES:
+                raise self._store_error("read", "from", f"it is longer than {format_bytes(_MAX_BYTES)}")
             try:
                 yield self._record.model_validate_json(line)
             except ValueError:
-                continue
+                self.passed_over += 1
 
-    def _store_error(self, verb: str, preposition: str, error: OSError) -> StoreError:
+    def _store_error(self, verb: str, preposition: str, error: OSError | str) -> StoreError:
         return StoreError(f"Cannot {verb} {self._what} {preposition} {self.path}: {error}.", "Name another file.")
 
 

@@ -20,9 +20,11 @@ from sizewright.spec import Job
 from sizewright.spec._faults import explain_first
 from sizewright.spec._json import loads
 from sizewright.spec._paths import absolute
+from sizewright.spec._text_files import MAX_JSON_MIB, read_file
 
 SHIPPED = Path(__file__).parent / "measured"
 TRIALS, CARD = "trials.parquet", "card.json"
+_CHUNK_BYTES = 1 << 20
 _REMEDY = "Finish it with `sizewright bank measure FOLDER --resume`, or leave the option out for the shipped bank."
 
 
@@ -83,7 +85,7 @@ def load_bank(folder: str | Path | None = None) -> Bank:
 
 def _card(folder: Path) -> Card:
     try:
-        card = loads((folder / CARD).read_text(encoding="utf-8"))
+        card = loads(read_file(folder / CARD, MAX_JSON_MIB).decode())
     except FileNotFoundError:
         raise StoreError(f"There is no bank at {folder}: {CARD} is missing.", _REMEDY) from None
     except (OSError, ValueError) as error:
@@ -112,4 +114,8 @@ def _job(folder: Path, key: str, card_job: CardJob) -> BankJob:
 
 
 def _digest(path: Path) -> str:
-    return hashlib.sha256(path.read_bytes()).hexdigest()
+    digest = hashlib.sha256()
+    with open(path, "rb") as file:
+        while chunk := file.read(_CHUNK_BYTES):
+            digest.update(chunk)
+    return digest.hexdigest()

@@ -77,6 +77,8 @@ def _old_jobs(connection: sa.Connection) -> Iterator[tuple[str, Job]]:
 
 
 def _rename(connection: sa.Connection) -> None:
+    if "jobs" not in sa.inspect(connection).get_table_names():  # a new store, which holds no descriptions yet
+        return
     if connection.dialect.name == "sqlite":  # secrets in older descriptions must not stay in free pages of the file
         connection.execute(sa.text("PRAGMA secure_delete = ON"))
     jobs, trials = metadata.tables["jobs"], metadata.tables["trials"]

@@ -27,6 +27,7 @@ from sizewright.models.table import ALLOCATION_AXES, as_columns
 from sizewright.spec import Job
 from sizewright.spec._json import loads
 from sizewright.spec._paths import absolute
+from sizewright.spec._text_files import MAX_JSON_MIB, read_file
 from sizewright.spec.units import format_count
 
 Floats = NDArray[np.float64]
@@ -195,7 +196,7 @@ class LearnedPrior:
         """
         path = SHIPPED if path is None else Path(absolute(path))
         try:
-            text = path.read_text(encoding="utf-8")
+            text = read_file(path, MAX_JSON_MIB).decode()
         except FileNotFoundError:
             raise StoreError(f"There is no prior at {path}.", _LEARN) from None
         except (OSError, ValueError) as error:

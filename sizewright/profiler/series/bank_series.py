@@ -27,6 +27,7 @@ from sizewright.profiler.series.series import Measure, is_at, run_series
 from sizewright.profiler.series.space_filling import QueuePlanner
 from sizewright.spec._json import loads
 from sizewright.spec._paths import absolute
+from sizewright.spec._text_files import MAX_JSON_MIB, read_file
 from sizewright.spec.units import format_percent
 
 STORE, HOST = "trials.db", "host.json"
@@ -187,7 +188,7 @@ def _check_folder(folder: Path, resume: bool) -> dict[str, Any]:
             return host
         if not resume:
             raise StoreError(f"{folder} already contains a bank.", "Continue with --resume, or choose another folder.")
-        before = dict(loads(host_file.read_text(encoding="utf-8")))
+        before = dict(loads(read_file(host_file, MAX_JSON_MIB).decode()))
     except (OSError, ValueError, TypeError) as error:
         raise StoreError(f"{folder} cannot be used for a bank: {error}.", "Choose a new folder.") from None
     differs = [key for key, value in {**host, "name": platform.node()}.items() if before.get(key) != value]
