@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import socket
@@ -26,6 +27,22 @@ def sockets() -> list[Path]:
     return list(folder().iterdir())
 
 
+def connect_as(uid: int, path: Path) -> int:
+    """Connect to a socket in a child process of another user, and return the number of the error, or 0."""
+    child = os.fork()
+    if child == 0:  # only system calls, since other threads may have held locks
+        code = 255
+        try:
+            with socket.socket(socket.AF_UNIX) as client:
+                os.setgroups([])
+                os.setgid(uid)
+                os.setuid(uid)
+                code = client.connect_ex(str(path))
+        finally:
+            os._exit(code)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+
 def test_remote_run_is_observed_and_changed_without_leftovers() -> None:
     with running_job() as fake, find_run("ctr") as run:
         handle = run.status.handle
@@ -48,6 +65,21 @@ def test_memory_forecast_is_passed_to_the_executor(monkeypatch: pytest.MonkeyPat
         monkeypatch.setattr(fake, "expect_memory", lambda _, needed: forecasts.append(needed))
         run.expect_memory(run.status.handle, 700)
     assert forecasts == [700]
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can be another user")
+def test_another_user_cannot_connect(tmp_path: Path) -> None:
+    for above in (tmp_path, *tmp_path.parents[:2]):
+        above.chmod(0o755)  # so that only the folder of the sockets keeps others out
+    before = os.umask(0)  # so that the mode of the socket itself protects nothing
+    try:
+        with running_job(), find_run("ctr") as run:
+            (path,) = sockets()
+            assert connect_as(0, path) == 0
+            assert connect_as(65534, path) == errno.EACCES
+            assert run.look_up().allocation == ONE
+    finally:
+        os.umask(before)
 
 
 def test_errors_are_passed_on_unchanged() -> None:
