@@ -19,6 +19,8 @@ NAMES = (
     "clientSecret", "apiKey", "KEY_PASSPHRASE", "TLS_CERT", "LICENSE_KEY", "SALT", "PIN", "GOOGLE_CREDENTIALS",
     "SERVICE_ACCOUNT_KEY", "KERBEROS_PASSCODE", "MLFLOW_TRACKING_TOKEN", "OAUTH2", "REQUEST_SIGNATURE", "OPENAI_KEY",
     "STRIPE_KEY", "FERNET_KEY", "SESSION_KEY", "DD_APP_KEY", "S3_KEY", "PRIVKEY", "OTP", "TOKEN_PROD", "TOKEN1",
+    "API_KEYS", "APIKEYS", "OPENAI_API_KEYS", "ACCESS_KEYS", "AUTH_KEYS", "SSHPASS", "NGROK_AUTHTOKEN", "AUTHTOKEN",
+    "DBPASS", "DBPW", "SMTPPASS", "USERPASS", "GHTOKEN", "HFTOKEN", "PASSES",
 )  # fmt: skip
 """Variables with the names of secrets."""
 FORMS = ("AKIA{upper}", "ghp_{mixed}", "glpat-{mixed}", "sk-{mixed}", "hf_{mixed}", "xoxb-{mixed}", "eyJ{mixed}.e30.x",
@@ -33,7 +35,9 @@ FLAGS = ("--password={mixed}", "--db-token {mixed}", "--url=s3://me:{mixed}@buck
          "me:{mixed}@prom:9090", "//me:{mixed}@prom", "me:p/{mixed}@prom", "http://me:12/{mixed}@127.0.0.1:1",
          "'http://me:a {mixed}@127.0.0.1:1'", "http%3A%2F%2Fme%3A{mixed}%40host", "'mysql -p{mixed} db'",
          "'sshpass -p {mixed} ssh host'", "'redis-cli -a {mixed}'", "'docker login -u me -p {mixed}'",
-         "SEED_PHRASE={mixed}", "mysql -p{mixed}", "sshpass -p {mixed}", "redis-cli -a {mixed}")  # fmt: skip
+         "SEED_PHRASE={mixed}", "mysql -p{mixed}", "sshpass -p {mixed}", "redis-cli -a {mixed}",
+         "--api-keys={mixed}", "--dbpass={mixed}", "--authtoken {mixed}", "'SSHPASS={mixed} ssh host'",
+         "https://{mixed}:x-oauth-basic@github.com/o/r")  # fmt: skip
 """Words of a command that contain a secret."""
 TRAINS = """
 import json, time

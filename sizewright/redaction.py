@@ -43,8 +43,8 @@ def redacted(text: str, mark: str = _MARK) -> str:
     """
 
     text = without_passwords(text, mark)
-    for opening, value, is_secret in _NAMED_VALUES:
-        text = _hide_values(text, opening, value, is_secret, mark)
+    for opening, value, is_secret, between in _NAMED_VALUES:
+        text = _hide_values(text, opening, value, is_secret, mark, between)
     text = "".join(_hide_after_short_flags(command, mark) for command in _COMMAND_END.split(text))
     for pattern in (_TOKEN_USER, _HOOK):
         text = pattern.sub(rf"\g<before>{mark}", text)
@@ -94,18 +94,21 @@ def _hide_values(
     value: re.Pattern[str],
     is_secret: Callable[[re.Match[str], str], bool],
     mark: str,
+    between: re.Pattern[str] | None = None,
 ) -> str:
-    """Replace each secret that follows an opening, such as `name=`."""
-    parts, end = [], 0
+    """Replace each secret that follows an opening, such as `name=`; `between` separates the items of a list."""
+    parts, end, read_to = [], 0, 0
     for match in opening.finditer(text):
-        if match.start() < end or not _may_name_secret(match.groupdict().get("name") or "secret"):
+        if match.start() < read_to or not _may_name_secret(match.groupdict().get("name") or "secret"):
             continue
-        found = value.match(text, match.end())
-        kind = found.lastgroup if found else None
-        if not found or not kind or _REFERENCE.fullmatch(found[kind]) or not is_secret(match, found[kind]):
-            continue
-        parts += [text[end : found.start(kind)], mark]
-        end = found.end(kind)
+        following: re.Match[str] | None = match
+        while following and (found := value.match(text, following.end())):
+            kind = found.lastgroup
+            if kind and not _REFERENCE.fullmatch(found[kind]) and is_secret(match, found[kind]):
+                parts += [text[end : found.start(kind)], mark]
+                end = read_to = found.end(kind)
+            following = between.match(text, found.end()) if between else None
+            read_to = following.end() if following else read_to
     return "".join([*parts, text[end:]])
 
 
@@ -121,11 +124,23 @@ def _hide_after_short_flags(command: str, mark: str) -> str:
 
 def without_passwords(text: str, mark: str = _MARK) -> str:
     """Return the text with the passwords of its URLs, and of logins such as `user:pass1@host`, replaced by a mark."""
-    text = _ENCODED_USER_INFO.sub(rf"\g<before>{mark}", text) if "%" in text else text
+
+    def user_of(match: re.Match[str]) -> str:
+        return mark if _is_token_user(match["user"], match["password"]) else match["user"]
+
+    if "%" in text:
+        text = _ENCODED_USER_INFO.sub(lambda match: f"{match['before']}{user_of(match)}%3A{mark}", text)
     if "@" not in text:
         return text
-    text = _USER_INFO.sub(rf"\g<user>:{mark}@", text)
+    text = _USER_INFO.sub(lambda match: f"{user_of(match)}:{mark}@", text)
     return _LOGIN.sub(lambda match: f"{match['before']}{mark}" if _is_login(match) else match[0], text)
+
+
+def _is_token_user(user: str, password: str) -> bool:
+    """Return whether the user of a URL is a token, and its password only a filler such as GitHub's `x-oauth-basic`."""
+    if password.lower() in ("", "x") and re.search(r"\d", user) and len(user) >= 8:
+        return True
+    return bool(user) and (password.lower() == "x-oauth-basic" or bool(_ONE_WORD.fullmatch(user)))
 
 
 def _is_login(match: re.Match[str]) -> bool:
@@ -196,11 +211,18 @@ def _is_secret(name: str, value: str) -> bool:
         return True
     if _PLAIN.fullmatch(value):
         return False
+    if _is_weak(words[-1]) and (len(value) > _MAX_PLAIN or _MIXED.search(value)):
+        return True
     return words[-1] in _USUALLY or (("token" in words or words[-1] in _OFTEN) and not _is_word(value))
 
 
 def _is_always_secret(words: Sequence[str]) -> bool:
     return bool({*words} & _ALWAYS or _ALWAYS_NAME.search("_".join(words)))
+
+
+def _is_weak(word: str) -> bool:
+    """Return whether the last word of a name names a secret only if the value looks like one: SORT_KEYS, N_PASSES."""
+    return word in _SEVERAL or word.endswith(("key", "keys"))
 
 
 def _is_named_secret(match: re.Match[str], value: str) -> bool:
@@ -218,14 +240,21 @@ def _is_keyed_secret(match: re.Match[str], value: str) -> bool:
     value = value.rstrip(".,;:!?)")
     if _is_secret(match["name"], value):
         in_quotes = bool(match["q"])
-        return in_quotes or len(words) > 1 or _is_always_secret(words) or (len(value) > 5 and not _is_word(value))
+        return (
+            in_quotes
+            or len(_written_words(match["name"])) > 1
+            or _is_always_secret(words)
+            or (len(value) > 5 and not _is_word(value))
+        )
     return False
 
 
 @lru_cache(maxsize=1024)
 def _may_name_secret(name: str) -> bool:
     words = _words_of(name)
-    return bool(words) and (_is_always_secret(words) or "token" in words or words[-1] in _USUALLY | _OFTEN)
+    return bool(words) and (
+        _is_always_secret(words) or "token" in words or words[-1] in _USUALLY | _OFTEN or _is_weak(words[-1])
+    )
 
 
 def _is_word(value: str) -> bool:
@@ -234,6 +263,16 @@ def _is_word(value: str) -> bool:
 
 
 def _words_of(name: str) -> list[str]:
+    """Return the words of a name, in lower case; a word such as dbpass or authtoken is two."""
+    return [part for word in _written_words(name) for part in _parts_of(word)]
+
+
+def _parts_of(word: str) -> list[str]:
+    parts = _JOINED.fullmatch(word) if word not in _ALWAYS else None
+    return [*parts.groups()] if parts and parts[1] not in _PLAIN_BEFORE else [word]
+
+
+def _written_words(name: str) -> list[str]:
     name = name.removeprefix("-D") if name[2:3].islower() else name  # a property of Java
     parted = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower()
     return [word.rstrip("0123456789") for word in _WORD.findall(parted) if not word.isdigit()]
@@ -244,21 +283,35 @@ _ALWAYS = frozenset((
     "bearer", "cred", "creds", "dsn", "jwt", "oauth", "passcode", "passphrase", "pem", "pgpass", "pgpassword", "psk",
     "pw", "pwd", "sas", "webhook", "passkey",
 ))  # fmt: skip
+_JOINED = re.compile(r"([a-z0-9]{2,}?)(pass|pwd?|tokens?|creds|dsn|webhook|jwt|psk|auth)")
+"""Names such as SSHPASS, DBPW and AUTHTOKEN, without a mark between their words."""
+_PLAIN_BEFORE = frozenset((
+    "all", "back", "backward", "band", "bwd", "by", "com", "double", "dual", "encom", "first", "forward", "fwd", "high",
+    "im", "last", "low", "max", "min", "multi", "next", "num", "one", "over", "per", "post", "pre", "second", "single",
+    "sub", "sur", "three", "tres", "two", "un", "under", "bos", "cls", "de", "eos", "mask", "pad", "sep", "unk",
+))  # fmt: skip
+"""Beginnings of words that do not name a secret, such as bypass, compass, lowpass and padtoken."""
 _ALWAYS_NAME = re.compile(
     r"passw|secret|credential|priv(?:ate)?_?key"
     r"|(?:api|access|account|admin|auth|aws|azure|client|crypt[a-z]{0,8}|deploy|encryption|gcp|hmac|kms|license|master|pgp"
-    r"|gpg|rsa|server|service|shared|signing|ssh|ssl|storage|tls|wandb)_?key(?:_|$)"
+    r"|gpg|rsa|server|service|shared|signing|ssh|ssl|storage|tls|wandb)_?keys?(?:_|$)"
     r"|(?:pass|recovery|seed)_?phrase|mnemonic"
     r"|conn(?:ection)?_?str(?:ing)?|(?:database|db|redis|mongo|mongodb|amqp|broker|postgres|mysql|sentry|slack)_ur[il]"
 )
 _USUALLY = frozenset(("cookie", "cookies", "hmac", "otp", "pass", "pat", "pin", "sig", "signature", "token", "totp"))
 _OFTEN = frozenset(("auth", "cert", "certificate", "key", "license", "salt", "session", "tokens"))
 """Last words of the names of secrets, and of many other variables."""
+_SEVERAL = frozenset(f"{word}{'es' if word.endswith('s') else 's'}" for word in _ALWAYS | _USUALLY | _OFTEN)
+"""Plurals, which name amounts and algorithms more often than secrets."""
+_MIXED = re.compile(r"(?<![A-Za-z0-9])(?=[A-Za-z0-9]{8})[A-Za-z]*\d+[A-Za-z]+\d")
+"""A word in which letters and digits alternate, unlike names such as user_id_2 and sha256."""
 _NO_PATHS = frozenset(("password", "passwd", "passphrase", "passcode", "pw", "secret", "token"))
 """Words of names whose values are never paths."""
 _ABOUT_SECRETS = frozenset(("file", "path", "dir", "folder", "limit", "length", "count", "ttl", "name"))
 """Last words of names that give a place or an amount."""
 _PLAIN = re.compile(r"[-+]?\d{1,3}(?:\.\d*)?|true|false|yes|no|on|off|none|null|auto", re.IGNORECASE)
+_MAX_PLAIN = 1000
+"""Longest value that is read again from another start."""
 _PLAIN_WORD = re.compile(r"(?:[A-Z]?[a-z]+|[A-Z]+)(?:[_.-](?:[A-Z]?[a-z]+|[A-Z]+))*")
 _PATH = re.compile(r"(?:[~.]{0,2}|(?:[a-z0-9-]+\.)+[a-z]+)/[\w./-]*")
 """The path of a file, or a name of Kubernetes such as nvidia.com/gpu."""
@@ -291,13 +344,14 @@ _IN_SCHEME = r"(?:(?!:(?://|\\/\\/))[^\s@])"
 _USER_INFO = re.compile(
     r"(?:(?<=://)|(?<=:\\/\\/))(?P<user>[^/?#\s:@]*):"
     r"(?!PASSWORD@)"  # a placeholder in a message
-    r"(?:[^/?#\s]*@"  # up to the last @ of the authority
-    r"|(?!\d*(?:[/?#\s]|$))(?:(?!:(?://|\\/\\/))\S)*@"  # or a password with a slash in it, where the colon has no port
+    r"(?P<password>[^/?#\s]*(?=@)"  # up to the last @ of the authority
+    r"|(?!\d*(?:[/?#\s]|$))(?:(?!:(?://|\\/\\/))\S)*(?=@)"  # or a password with a slash, where the colon has no port
     rf"|(?!\d*(?:\s|$))(?!\d*[/?#]{_IN_SCHEME}*@(?![\w.-]+:\d|\d+(?:\.\d+){{3}}|\[)){_IN_SCHEME}*"
-    rf"(?: {_IN_SCHEME}+){{0,3}}@)"  # or one with spaces, or with a slash after digits and before a host with a port
+    rf"(?: {_IN_SCHEME}+){{0,3}}(?=@))@"  # or one with spaces, or with a slash after digits, before a host with a port
 )
 _ENCODED_USER_INFO = re.compile(
-    r"(?P<before>%3A%2F%2F(?:(?!%3A|%2F|%40)[\w.~%+-])*%3A)(?:(?!%3A%2F%2F)[\w.~%+-])+(?=%40)", re.IGNORECASE
+    r"(?P<before>%3A%2F%2F)(?P<user>(?:(?!%3A|%2F|%40)[\w.~%+-])*)%3A(?P<password>(?:(?!%3A%2F%2F)[\w.~%+-])+)(?=%40)",
+    re.IGNORECASE,
 )
 _LOGIN = re.compile(
     r"(?P<before>(?<![\w.@:/\\%+~$-])(?P<slashes>//)?(?!(?:mailto|cc|bcc|to|from|e?mail|author|contact|sips?|xmpp):)"
@@ -308,17 +362,27 @@ _LOGIN = re.compile(
 _PARAMETER = re.compile(r"(?<=[?&;])(?P<name>[\w.-]+)=")
 _ASSIGNED = re.compile(r"(?<![\w.$?&;/-])(?P<name>-{0,2}[A-Za-z_][\w.-]*)(?:=| = )")
 _FLAGGED = re.compile(rf"(?<![\w-])(?P<name>{_FLAG.pattern})(?:[ \t]+|{_QUOTE},\s*)")
-_KEYED = re.compile(rf"(?<![\w.-])(?P<q>(?:{_QUOTE})?)(?P<name>[A-Za-z][\w.-]*)(?P=q)\s*:\s*")
+_KEY = rf"(?<![\w.-])(?P<q>(?:{_QUOTE})?)(?P<name>[A-Za-z][\w.-]*)(?P=q)\s*:"
+_KEYED = re.compile(rf"{_KEY}\s*")
 _NAMED = re.compile(  # an environment variable in a pod
     r"\bname['\"]?\s*:\s*['\"]?(?P<name>[A-Za-z][\w.-]*)['\"]?,?\s*['\"]?value['\"]?\s*:\s*"
 )
-_NAMED_VALUES = (
-    (_PARAMETER, re.compile(r"(?P<bare>[^&;#\s'\"]+)"), _is_named_secret),
-    (_ASSIGNED, _VALUE, _is_named_secret),
-    (_FLAGGED, _VALUE, _is_flagged_secret),
-    (_NAMED, _KEYED_VALUE, _is_named_secret),
-    (_KEYED, _KEYED_VALUE, _is_keyed_secret),
+_LISTED_VALUE = _value(r"[^\s'\",;()\[\]{}]*\w[^\s'\",;()\[\]{}]*")
+_LINE_VALUE = _value(r"[^\s'\"\[{]\S*(?<!:)(?=[ \t]*(?:\n|\Z))")
+_COMMA, _DASH = re.compile(r"\s*,\s*"), re.compile(r"[ \t]*\n[ \t]*-[ \t]+")
+_NAMED_VALUES: tuple[
+    tuple[re.Pattern[str], re.Pattern[str], Callable[[re.Match[str], str], bool], re.Pattern[str] | None], ...
+] = (
+    (re.compile(rf"{_ASSIGNED.pattern}[\[(]\s*"), _LISTED_VALUE, _is_named_secret, _COMMA),
+    (re.compile(rf"{_KEYED.pattern}[\[(]\s*"), _LISTED_VALUE, _is_keyed_secret, _COMMA),
+    (re.compile(rf"{_KEY}{_DASH.pattern}"), _LINE_VALUE, _is_keyed_secret, _DASH),
+    (_PARAMETER, re.compile(r"(?P<bare>[^&;#\s'\"]+)"), _is_named_secret, None),
+    (_ASSIGNED, _VALUE, _is_named_secret, None),
+    (_FLAGGED, _VALUE, _is_flagged_secret, None),
+    (_NAMED, _KEYED_VALUE, _is_named_secret, None),
+    (_KEYED, _KEYED_VALUE, _is_keyed_secret, None),
 )
+"""Openings, the values that follow them, whether these are secrets, and what is between the values of a list."""
 
 
 class _ShortFlags(NamedTuple):

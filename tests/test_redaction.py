@@ -63,6 +63,20 @@ from sizewright.redaction import hide_in_words, may_be_secret, redacted
         * 2,
         ("u:secret@prom:9090 //u:secret@prom", "u:***@prom:9090 //u:***@prom"),
         ("sshpass -p hunter22 ssh -p 2222 host", "sshpass -p *** ssh -p 2222 host"),
+        ("imagePullSecrets:\n- name: regcred\nkeys:\n- user_id\n- cat_12",) * 2,
+        ("unknown keys: [worker.cpu, workers[0].cpu]; sort_keys=('a', 'item_2'), hash_keys: [sha256sum]",) * 2,
+        ("sshpass: Permission denied; N_PASSES=3 --passes 3 --max-tokens=4096 MAXTOKENS=4096 lowpass=0.5hz bypass=a1",)
+        * 2,
+        ("a passthrough=abc123; PASSES=mem2reg,sroa; KEYBOARD=us2 MONKEY=banana2 COMPASS=n0rth1 encompass=v1beta1",)
+        * 2,
+        ('{"api_keys": ["a1b2", "c3"], "keys": ["a"]}', '{"api_keys": ["***", "***"], "keys": ["a"]}'),
+        ("{'passwords': ['a', \"b\"], 'n': [3]}", "{'passwords': ['***', \"***\"], 'n': [3]}"),
+        ("API_KEYS=[a, b] passwords=('x', 'y') x", "API_KEYS=[***, ***] passwords=('***', '***') x"),
+        ("api_keys:\n  - 'a b'\n  - c\nmode: fast", "api_keys:\n  - '***'\n  - ***\nmode: fast"),
+        (
+            "https://abc12345:x@h https://alice:x@h https://abc12345:@h",
+            "https://***:***@h https://alice:***@h https://***:***@h",
+        ),
         ("curl -u 'me:a b' x; docker run -u me:staff x", "curl -u 'me:***' x; docker run -u me:staff x"),
     ],
 )
@@ -90,11 +104,23 @@ SECRET = "h0nter2secret"
         f'SECRET="a \\"{SECRET}"', f'SECRET="a {SECRET}', f"--password $x/{SECRET}", f"--password -{SECRET}",
         f"--password=$PASS-{SECRET}", f'{{\\"password\\": \\"a {SECRET}\\"}}', f"opts=a,password={SECRET}",
         f"--env=A=1,API_KEY={SECRET}", f"password=don't{SECRET}", f'"--db-token",\n  "a {SECRET}"',
-        f"sk-ant-api03-{SECRET}{SECRET}", f"SG.{SECRET}{SECRET}.{SECRET}", f"pypi-AgEIcHlwaS5vcmcC{SECRET}",
+        f"sk-ant-api03-{SECRET}{SECRET}", f"SG.{SECRET}{SECRET}.{SECRET}",
+        f"--api-keys={SECRET}", f"--dbpass={SECRET}", f"--authtoken {SECRET}", f"SSHPASS={SECRET} ssh",
+        f"dbpw: {SECRET}",
+        f'{{"api_keys": ["{SECRET}"]}}', f"api_keys:\n- x\n- {SECRET}\n", f"awscreds={SECRET}",
+        f"https://{SECRET}:x-oauth-basic@github.com/o/r", f"https://{SECRET}:@github.com/o/r",
+        f"https%3A%2F%2F{SECRET}%3Ax-oauth-basic%40github.com",
+        f"pypi-AgEIcHlwaS5vcmcC{SECRET}",
     ],
 )  # fmt: skip
 def test_secrets_of_every_form_are_hidden(text: str) -> None:
     assert SECRET not in redacted(text)
+
+
+def test_token_of_40_hex_digits_before_a_filler_is_hidden() -> None:
+    token = 5 * "0a1b2c3d"
+    for password in ("x-oauth-basic", "x", "", "other"):
+        assert redacted(f"https://{token}:{password}@github.com/o/r") == "https://***:***@github.com/o/r"
 
 
 def test_short_number_under_a_secret_name_is_hidden() -> None:
@@ -133,6 +159,8 @@ def test_secret_in_a_word_is_hidden_to_its_end(words: str, expected: str) -> Non
         "http://u:1/a ", "http://u:a b ", "http%3A%2F%2Fu%3A", "a=", 'password="', "password='\\", "key:", "token:,",
         "token=/a/", "token=${", "token=$(cat ", "--token ", "--token --a=", "token 'a \"b ", "\\", '\\"', '"a":',
         "name: x ", "token   :   ", "glpat-", "eyJaaaaaaaa-", "crypt", "sk-ant-", "bearer ", "authorization ",
+        "api_keys: [", "keys: [a, keys:[", "keys=[a,", "keys:\n- ", "keys:\n- a", "keys: ['a", "api_keys=['a', ", "a1b",
+        "keys=a1", "https%3A%2F%2Fa",
         "-----BEGIN ", "https://aaaaaaa1", "\n", "-",
     ],
 )  # fmt: skip
@@ -194,6 +222,10 @@ PLAIN = {
     "PYTHONPATH": "/opt/code/library1/x:2/y",
     "TOKEN_FILE": "/run/token", "MAX_TOKENS": "512",
     "TOKENIZER": "bert-base", "MAX_TOKENIZED": "512", "KEYBOARD": "us", "SORT_KEY": "user_id", "COMPASS": "north",
+    "N_PASSES": "3", "NUM_PASSES": "3000", "PASSES": "mem2reg,sroa", "MAX_TOKENS_": "4096", "NUM_TOKENS": "40960",
+    "MAXTOKENS": "4096", "SORT_KEYS": "user_id,item_id", "HASH_KEYS": "C1,C2,C10", "KEYS": "item_id,cat_12",
+    "MONKEY": "banana2", "BYPASS": "a1b2", "LOWPASS": "0.5hz", "ENCOMPASS": "v1beta1", "PASSTHROUGH": "abc123",
+    "PADTOKEN": "[PAD]", "OLDPWD": "/home/x",
     "DATA": "s3://bucket/criteo/day_0.parquet", "AUTHOR": "anna", "CHECKPOINT": "model-2026-11-25-final-version-of-it",
 }  # fmt: skip
 
@@ -201,6 +233,20 @@ PLAIN = {
 @pytest.mark.parametrize("name", SECRET_NAMES)
 def test_variable_named_like_a_secret_is_treated_as_one(name: str) -> None:
     assert may_be_secret(name, "x")
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "API_KEYS", "APIKEYS", "OPENAI_API_KEYS", "ACCESS_KEYS", "AUTH_KEYS", "OPENAI_KEYS", "OPENAIKEY", "SSHPASS",
+        "NGROK_AUTHTOKEN", "AUTHTOKEN", "DBPASS", "DBPASS_2", "DBPW", "MYSQLPWD", "SMTPPASS", "USERPASS", "GHTOKEN",
+        "HFTOKEN", "hfTokens", "PASSES", "PATS", "JWTS", "AWSCREDS", "SENTRYDSN", "SLACKWEBHOOK", "WIFIPSK",
+        "BASICAUTH",
+    ],
+)  # fmt: skip
+def test_plural_or_joined_name_of_a_secret_is_one(name: str) -> None:
+    assert may_be_secret(name, "Zq7xT9pLm2")
+    assert "Zq7x" not in redacted(f"{name}=Zq7xT9pLm2 train")
 
 
 @pytest.mark.parametrize("value", SECRET_VALUES)
