@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import reprlib
 from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -28,6 +29,20 @@ def shown(text: str) -> str:
 def steers(text: str) -> bool:
     """Return whether a text contains terminal control characters."""
     return bool(_CONTROL_CHARACTERS.search(text))
+
+
+def shortened(value: Any) -> str:
+    """Return a short representation of a value for a message, from which secrets were removed before it was shortened.
+
+    >>> shortened("http://alice:s3cret@prometheus:9090/a/long/path")
+    "'http://alice...90/a/long/path'"
+    """
+    return _Shortening().repr(value)
+
+
+class _Shortening(reprlib.Repr):
+    def repr_str(self, x: str, level: int) -> str:
+        return super().repr_str(next(hide_in_words([x], _MARK)), level)
 
 
 def redacted(text: str, mark: str = _MARK) -> str:

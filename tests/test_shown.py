@@ -21,6 +21,7 @@ from sizewright.cli.safe_console import SafeConsole
 from sizewright.errors import InputError, JobError
 from sizewright.redaction import shown
 from sizewright.spec import Job
+from tests.helpers.small_server import Reply, server
 
 EVIL = "\x1b]0;owned\x07\x1b[2J\x9b31m\x08\x7f\r\u202e"
 PLAIN = "]0;owned[2J31m"
@@ -112,5 +113,35 @@ def test_columns_that_are_left_out_are_printed_without_them(tmp_path: Path) -> N
     path = tmp_path / "t.csv"
     path.write_text(f"workers,ps,throughput,x{EVIL}\n1,1,5.5,1\n".replace("\r", ""))
     printed = output_of("trials", "import", str(path), "--store", str(tmp_path / "s.db"))
+    assert "owned" in printed
+    assert is_plain(printed)
+
+
+@pytest.mark.parametrize("exit_code", [0, 3])
+def test_log_lines_of_a_command_are_printed_without_them(tmp_path: Path, exit_code: int) -> None:
+    lines = f'{{"samples": "lots{EVIL}"}}', f"{EVIL}the end{EVIL}\x1b[1"
+    program = tmp_path / "train.py"
+    program.write_text("".join(f"print({line!r}, flush=True)\n" for line in lines) + f"raise SystemExit({exit_code})\n")
+    job = {
+        "command": {"run": f"{sys.executable} {program}", "rendezvous": "hosts", "progress": "json"},
+        "training": {"samples": 1000},
+        "bounds": {"worker": {"replicas": [1, 2], "cpu": [0.3, 0.6]}, "ps": {"replicas": 0}},
+    }
+    (tmp_path / "job.yaml").write_text(yaml.safe_dump(job))
+    printed = output_of("profile", str(tmp_path / "job.yaml"), "--store", str(tmp_path / "trials.db"))
+    assert "the end" in printed
+    assert is_plain(printed)
+
+
+@pytest.mark.parametrize("labels", [{"pod": f"p{EVIL}", "container": "c"}, {f"p{EVIL}": "x"}])
+def test_labels_of_prometheus_are_printed_without_them(labels: dict[str, str]) -> None:
+    def reply(path: str, parameters: dict[str, str], headers: dict[str, str]) -> Reply:
+        series = [{"metric": labels, "values": [[float(parameters["end"]), "1e9"]]}] if "end" in parameters else []
+        return Reply(
+            200, json.dumps({"status": "success", "data": {"resultType": "matrix", "result": series}}).encode()
+        )
+
+    with server(reply) as url:
+        printed = output_of("history", "prometheus", url)
     assert "owned" in printed
     assert is_plain(printed)

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, TypeVar
 
 import typer
 from typer.core import TyperCommand, TyperGroup
 
 from sizewright.cli.ending import ending
+from sizewright.redaction import hide_in_words, shown
 
 F = TypeVar("F", bound=Callable[..., Any])
 _HELP = {"help_option_names": ["--help", "-h"]}
+_WORDS = f"{__name__}.words"
 
 
 def examples(*lines: str) -> Callable[[F], F]:
@@ -56,6 +60,28 @@ def _write_examples(epilog: str | None, formatter: Any) -> None:
             formatter.write(f"  {line}\n")
 
 
+@contextmanager
+def _safe_messages(words: Sequence[str]) -> Iterator[None]:
+    """Remove secrets and control characters from errors of the parser, which typer prints itself."""
+    try:
+        yield
+    except Exception as error:
+        if hasattr(error, "format_message"):  # typer does not export the class of these errors
+            vars(error)["message"] = _without_secrets(str(vars(error)["message"]), words)
+        raise
+
+
+def _without_secrets(message: str, words: Sequence[str]) -> str:
+    """Return a message about the words of a command line; a secret in a word extends to its end, with its spaces."""
+    values = [word.partition("=")[2] for word in words]
+    hidden = [*hide_in_words(words, "***"), *(next(hide_in_words([value], "***")) for value in values)]
+    for word, without in zip([*words, *values], hidden, strict=True):
+        if word != without:
+            for written in (word, repr(word)[1:-1]):
+                message = without.join(re.split(rf"(?<![\w-]){re.escape(written)}(?![\w-])", message))
+    return shown(message)
+
+
 class _Verb(TyperCommand):
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Parse arguments like typer, with plain error messages."""
@@ -79,5 +105,17 @@ class _Verb(TyperCommand):
 
 
 class _Group(TyperGroup):
+    def make_context(self, info_name: str | None, args: list[str], parent: Any = None, **extra: Any) -> Any:
+        """Parse arguments like typer, with safe error messages."""
+        words = list(args)
+        with _safe_messages(words):
+            context = super().make_context(info_name, args, parent, **extra)
+        context.meta[_WORDS] = words
+        return context
+
+    def invoke(self, ctx: Any) -> Any:
+        with _safe_messages(ctx.meta[_WORDS]):
+            return super().invoke(ctx)
+
     def format_epilog(self, ctx: Any, formatter: Any) -> None:
         _write_examples(self.epilog, formatter)

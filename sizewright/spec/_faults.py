@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
-import reprlib
 from collections.abc import Mapping
 from typing import Any
 
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
+
+from sizewright.redaction import shortened
 
 Place = tuple[str | int, ...]
 _EXPECTED = {
@@ -136,7 +137,7 @@ def _expected(fault: ErrorDetails) -> str:
 def _shown(value: Any) -> str:
     if value is None or value is True or value is False:
         return {None: "nothing", True: "true", False: "false"}[value]
-    return reprlib.repr(value)
+    return shortened(value)
 
 
 def _lower_first(text: str) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import reprlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -12,6 +11,8 @@ from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema
 from pydantic_core.core_schema import no_info_after_validator_function, no_info_before_validator_function
+
+from sizewright.redaction import shortened
 
 
 @dataclass(frozen=True)
@@ -60,7 +61,7 @@ class Spelling:
 
     def _check(self, value: str) -> str:
         if not re.search(self.pattern, value) or value.endswith("\n"):
-            raise ValueError(f"must be {self.words}, got {reprlib.repr(value)}")
+            raise ValueError(f"must be {self.words}, got {shortened(value)}")
         return value
 
 

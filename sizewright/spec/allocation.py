@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-import reprlib
 from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_serializer
 
+from sizewright.redaction import shortened
 from sizewright.spec._base import Record
 from sizewright.spec._shorthand import PLATFORM_NAME, Shorthand
 from sizewright.spec.units import ByteCount, Cores, Count, format_bytes, format_count
@@ -37,7 +37,7 @@ def _gpus(value: Any) -> Any:
         return {"count": int(match[2])} | ({"kind": match[1]} if match[1] else {})
     if value is None or isinstance(value, (Mapping, Gpu)):
         return value
-    raise ValueError(f"must look like {{kind: a100, count: 2}}, a100:2 or 2, got {reprlib.repr(value)}")
+    raise ValueError(f"must look like {{kind: a100, count: 2}}, a100:2 or 2, got {shortened(value)}")
 
 
 # `2` stands for `{count: 2}`, `a100:2` for `{kind: a100, count: 2}`.

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 import re
-import reprlib
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -22,6 +21,7 @@ from pydantic_core import CoreSchema
 from pydantic_core.core_schema import no_info_before_validator_function
 
 from sizewright.errors import InputError
+from sizewright.redaction import shortened
 
 if TYPE_CHECKING:
     from sizewright.spec.job import Prices
@@ -92,9 +92,9 @@ def _parse_bytes(value: Any, minimum: int) -> int:
     amount = _parse(value, _BYTE_UNITS, "an amount of memory", example)
     if 0 < amount < minimum:
         few = "1 byte" if amount == 1 else f"{float(amount):g} bytes"
-        raise ValueError(f"{_shown(value)} is only {few} of memory (write a unit, such as 400Mi or 400M)")
+        raise ValueError(f"{shortened(value)} is only {few} of memory (write a unit, such as 400Mi or 400M)")
     if amount > _MAX_BYTES:
-        raise ValueError(f"{_shown(value)} is not an amount of memory: it is above 8 EiB (write {example})")
+        raise ValueError(f"{shortened(value)} is not an amount of memory: it is above 8 EiB (write {example})")
     return math.ceil(amount)
 
 
@@ -118,7 +118,7 @@ def parse_count(value: Any) -> int:
     if number.denominator != 1:
         hint = ": m is a thousandth, M a million" if str(value).strip().endswith("m") else ""
         raise QuantityError(
-            f"{_shown(value)} is not a whole number{hint} (write 16, 1e6 or 1,000,000)", "a whole number"
+            f"{shortened(value)} is not a whole number{hint} (write 16, 1e6 or 1,000,000)", "a whole number"
         )
     return number.numerator
 
@@ -135,10 +135,11 @@ def parse_seconds(value: Any) -> float:
             return float(sum(a * s for a, s in zip(amounts, (604800, 86400, 3600, 60, 1), strict=True)))
         if re.fullmatch(r"\s*P[\dYMWDTHS.,]+\s*", value, re.ASCII):
             raise ValueError(
-                f"{_shown(value)} is not {what}: of ISO 8601, weeks, days and times such as P1DT12H (write {example})"
+                f"{shortened(value)} is not {what}: of ISO 8601, weeks, days and times such as P1DT12H "
+                f"(write {example})"
             )
         if re.fullmatch(r"\s*\d+:\d+\s*", value):
-            raise ValueError(f"{_shown(value)} is not {what}: it could be hours or minutes (write {example})")
+            raise ValueError(f"{shortened(value)} is not {what}: it could be hours or minutes (write {example})")
         parts = list(_DURATION.finditer(value))
         if len(parts) > 1 and "".join(part[0] for part in parts) == value.rstrip() and value.rstrip()[-1:] != ",":
             return sum(parse_seconds(f"{part[1]}{part[2]}") for part in parts)
@@ -162,7 +163,7 @@ def _parse(value: Any, scales: Mapping[str, Fraction | int], what: str, example:
             why = ": it is negative"
         else:
             why = _why(value.strip(), unit)
-    raise QuantityError(f"{_shown(value)} is not {what}{why} (write {example})", what)
+    raise QuantityError(f"{shortened(value)} is not {what}{why} (write {example})", what)
 
 
 def _is_exact(unit: str, scales: Mapping[str, Fraction | int]) -> bool:
@@ -192,10 +193,6 @@ def _why(text: str, unit: str) -> str:
     return ""
 
 
-def _shown(value: Any) -> str:
-    return reprlib.repr(value)
-
-
 def read_cores(value: Any, field: str) -> float:
     """Return the cores in a field of a manifest: `400m` → 0.4. Raises InputError for what Kubernetes refuses."""
     return _read_manifest(value, field, parse_cores, "Write cores such as 2, 0.4 or 400m.")
@@ -211,7 +208,7 @@ def _read_manifest(value: Any, field: str, parse: Callable[[Any], Amount], remed
     try:
         amount = parse(value)
     except ValueError as error:
-        why = str(error).removeprefix(_shown(value)).partition(" (write")[0]
+        why = str(error).removeprefix(shortened(value)).partition(" (write")[0]
         raise InputError(f"{written}, which{why}.", remedy) from None
     if amount <= 0:
         raise InputError(f"{written}, but it must be above 0.", remedy)
