@@ -35,7 +35,7 @@ def shortened(value: Any) -> str:
     """Return a short representation of a value for a message, from which secrets were removed before it was shortened.
 
     >>> shortened("http://alice:s3cret@prometheus:9090/a/long/path")
-    "'http://alice...90/a/long/path'"
+    "'http://alice...0/a/long/path'"
     """
     return _Shortening().repr(value)
 
