@@ -19,11 +19,12 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import psutil
 
 from benchmarks import elasticity
 from benchmarks._report import choose, finish, kept
@@ -263,59 +264,76 @@ def _damage(path: Path, rng: random.Random) -> str:
 
 
 _FLOOD = """
-import socket, sys, threading, time
-addresses = [("127.0.0.1", int(port)) for port in sys.argv[3:]]
-links = []
+import select, socket, sys, threading, time
+links, addresses, lock = [], [], threading.Lock()
 def hold():
     while True:
-        for i, link in enumerate(list(links)):
-            try:
-                if i < int(sys.argv[2]): link.send(b"x")
-            except OSError: pass
+        with lock:
+            for link in links[:int(sys.argv[2])]:
+                try: link.send(b"x")
+                except OSError: pass
         time.sleep(1)
 threading.Thread(target=hold, daemon=True).start()
 n = 0
 while True:
-    while len(links) < int(sys.argv[1]):
+    if select.select([sys.stdin], [], [], 0)[0]:
+        line = sys.stdin.readline()
+        if not line: break
+        with lock:
+            for link in links: link.close()
+            links.clear()
+        addresses = [("127.0.0.1", int(port)) for port in line.split()]
+        n = 0
+        if not addresses: print("down", flush=True)
+    while addresses and len(links) < int(sys.argv[1]):
         try:
             link = socket.create_connection(addresses[n % len(addresses)], timeout=1); link.setblocking(False)
             links.append(link)
         except OSError: time.sleep(0.01)
         n += 1
-    if n >= int(sys.argv[1]): print("up", flush=True)
+        if n == int(sys.argv[1]): print("up", flush=True)
     time.sleep(0.2)
-    for link in list(links):
-        try:
-            if link.recv(100) == b"": raise ConnectionError
-        except BlockingIOError: pass
-        except OSError: link.close(); links.remove(link)
+    with lock:
+        for link in list(links):
+            try:
+                if link.recv(100) == b"": raise ConnectionError
+            except BlockingIOError: pass
+            except OSError: link.close(); links.remove(link)
 """
 
 
 def flood(details: dict[str, object]) -> Figures:
     """Measure throughput while strangers hold connections to all listeners, relative to without them, in pairs."""
-    allowed = resource.getrlimit(resource.RLIMIT_NOFILE)
+    spawn = multiprocessing.get_context("spawn")
+    with concurrent.futures.ProcessPoolExecutor(1, mp_context=spawn) as pool:  # a hard limit cannot be raised again
+        details["flood_pairs"] = ratios = pool.submit(_flooded).result()
+    return {"flood_throughput": float(np.median(ratios))}
+
+
+def _flooded() -> list[float]:
     ratios = []
-    resource.setrlimit(resource.RLIMIT_NOFILE, (FILES, allowed[1]))  # replicas inherit it
-    try:
+    command = [sys.executable, "-c", _FLOOD, str(STRANGERS), str(SLOW)]
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, preexec_fn=_many_files
+    ) as strangers:
+        assert strangers.stdin is not None
+        assert strangers.stdout is not None
+
+        def tell(ports: Sequence[int]) -> None:
+            print(*ports, file=strangers.stdin, flush=True)
+            strangers.stdout.readline()  # type: ignore[union-attr]
+
+        resource.setrlimit(resource.RLIMIT_NOFILE, (FILES, FILES))  # replicas inherit it; Ray raises the soft one
         with _session() as session:
             session.wait(2.0)
-            ports = _ports(session)
             for _ in range(FLOOD_PAIRS):
                 undisturbed = _rate(session)
-                command = [sys.executable, "-c", _FLOOD, str(STRANGERS), str(SLOW), *map(str, ports)]
-                with subprocess.Popen(command, stdout=subprocess.PIPE, preexec_fn=_many_files) as strangers:
-                    assert strangers.stdout is not None
-                    try:
-                        strangers.stdout.readline()
-                        ratios.append(_rate(session) / undisturbed)
-                    finally:
-                        strangers.kill()
+                tell(_ports(session))
+                ratios.append(_rate(session) / undisturbed)
+                tell([])
                 print(f"{undisturbed:,.0f} samples/s; with strangers {ratios[-1]:.3f} of it", flush=True)
-    finally:
-        resource.setrlimit(resource.RLIMIT_NOFILE, allowed)
-    details["flood_pairs"] = ratios
-    return {"flood_throughput": float(np.median(ratios))}
+        strangers.stdin.close()
+    return ratios
 
 
 def _many_files() -> None:
@@ -324,10 +342,16 @@ def _many_files() -> None:
 
 
 def _ports(session: Session) -> list[int]:
-    """Return the ports of the leases, the servers and the snapshot store."""
-    replica_group = session._live
-    addresses = [session._lease_server.address, *(member.address for member in replica_group.membership.servers)]
-    return [address[1] for address in (*addresses, session._snapshots._address) if address is not None]
+    """Return all ports on which the driver and the replicas listen, those of Ray among them."""
+    pids = [os.getpid(), *session.pids().values()]
+    return sorted(
+        {
+            connection.laddr.port
+            for pid in pids
+            for connection in psutil.Process(pid).net_connections()
+            if connection.status == psutil.CONN_LISTEN
+        }
+    )
 
 
 def _rate(session: Session) -> float:

@@ -13,11 +13,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import BinaryIO
 
+from sizewright.redaction import redacted
 from sizewright.spec._paths import private
 
 _MAX_FILE_BYTES = 16 << 20  # of each of two files; older output is dropped
 _LAST_LINES = 20
 _MAX_SHOWN_LENGTH = 300
+_MAX_KEPT_LENGTH = 4096
 _MAX_LINE_LENGTH = 1 << 16
 _PAUSE_S = 0.5
 # A progress bar is redrawn after a carriage return (tqdm) or after as many backspaces as it has letters (Keras).
@@ -44,8 +46,9 @@ class Log:
 
     def last_lines(self, count: int = 5) -> list[str]:
         """Return the last non-empty lines, including an unfinished one."""
-        unfinished = _text(self._rest)[:_MAX_SHOWN_LENGTH]
-        return [*self._last, *([unfinished] if unfinished else [])][-count:]
+        unfinished = _text(self._rest)[:_MAX_KEPT_LENGTH]
+        lines = [*self._last, *([unfinished] if unfinished else [])][-count:]
+        return [redacted(line)[:_MAX_SHOWN_LENGTH] for line in lines]  # half a secret would not be seen as one
 
     def close(self, timeout_s: float = 2.0) -> None:
         """Wait for the end of the output, which comes when all processes that may write to it have ended."""
@@ -78,7 +81,7 @@ class Log:
     def _emit(self, line: bytes, at_s: float) -> None:
         text = _text(line)
         if text:
-            self._last.append(text[:_MAX_SHOWN_LENGTH])
+            self._last.append(text[:_MAX_KEPT_LENGTH])
             with contextlib.suppress(Exception):  # an error of the receiver must not stop the replica's output
                 self._on_line(text, at_s)
 

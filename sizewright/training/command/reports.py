@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from sizewright.progress import Reading, read_progress
+from sizewright.redaction import redacted
 from sizewright.spec.command import Progress
 from sizewright.spec.metrics import PHASES
 
@@ -99,7 +100,7 @@ class Reports:
             if samples < self.last.samples:
                 raise ValueError
         except ValueError:
-            self.nonsense = text[:200]
+            self.nonsense = redacted(text)[:200]
             return
         self.counts_from_zero = kind == "more"
         self._add(self.last._replace(samples=int(samples), steps=self.last.steps + 1, at_s=at_s, **(phases or {})))

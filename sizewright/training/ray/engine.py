@@ -23,6 +23,7 @@ import psutil
 
 from sizewright.errors import EngineDiedError, EngineError, MissingExtraError
 from sizewright.interrupts import uninterrupted
+from sizewright.redaction import redacted
 from sizewright.training.host.cgroups import CgroupTree
 from sizewright.training.host.leftovers import temporary_folder
 from sizewright.training.host.thread_cache import ThreadCache
@@ -86,6 +87,8 @@ class Engine:
         self._owned = not self.ray.is_initialized()
         self._held = contextlib.ExitStack()
         self._core: list[psutil.Process] = []
+        self._stopped_s: float | None = None
+        self._cpu_used_s = 0.0
         self._answered_s = self._asks_again_s = time.monotonic()
         self._strangers = set(_children())  # processes that the caller started earlier are none of ours
         if any(other.address != address for other in _ours):
@@ -111,6 +114,11 @@ class Engine:
 
     def cpu_used_s(self) -> float:
         """Return the CPU seconds of Ray's own processes, which no replica is charged for."""
+        with contextlib.suppress(OSError):  # where this process can open no file, the last reading stands
+            self._cpu_used_s = self._read_cpu_used_s()
+        return self._cpu_used_s
+
+    def _read_cpu_used_s(self) -> float:
         if self._group:
             return self._group.cpu_used_s()
         total = 0.0
@@ -122,14 +130,22 @@ class Engine:
         return total
 
     def alive(self) -> bool:
-        """Return whether Ray's own processes still run, or whether the cluster's head has answered recently."""
+        """Return whether Ray's own processes run and are not stopped, or the cluster's head has answered recently."""
         if self.address is not None:
             return self._head_answers(self.address)
         if not self._owned:
             return bool(self.ray.is_initialized())
         if len(self._core) < len(_CORE):  # looked for once: that takes a hundredth of a second
             self._core = [process for process in self._processes() if _named(process, _CORE)]
-        return len(self._core) >= len(_CORE) and all(map(_runs, self._core))
+        return len(self._core) >= len(_CORE) and all(map(_runs, self._core)) and not self._is_stopped()
+
+    def _is_stopped(self) -> bool:
+        """Return whether one of Ray's own processes has been stopped for some seconds."""
+        if not any(map(_is_stopped, self._core)):
+            self._stopped_s = None
+            return False
+        self._stopped_s = self._stopped_s or time.monotonic()
+        return time.monotonic() - self._stopped_s > _HEAD_GONE_S
 
     def ask_head(self, call: Callable[[], T]) -> T:
         """Return the result of a Ray call that the cluster's head answers.
@@ -174,6 +190,7 @@ class Engine:
         if self._owned and _ours:
             _ours[0]._take_over(self)
         if self._owned:
+            _end(filter(_is_stopped, self._core), timeout_s=0)  # Ray would wait for an answer for ever
             with uninterrupted():
                 self.ray.shutdown()  # also what a start that failed half-way has left
         self._held.close()
@@ -265,15 +282,24 @@ def _named(process: psutil.Process, names: Iterable[str]) -> bool:
     return False
 
 
-def _runs(process: psutil.Process) -> bool:
-    with contextlib.suppress(psutil.Error):
-        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+def _is_stopped(process: psutil.Process) -> bool:
+    with contextlib.suppress(psutil.Error, OSError):
+        return bool(process.status() == psutil.STATUS_STOPPED)
     return False
 
 
-def _end(processes: Iterable[psutil.Process]) -> None:
-    """Kill the processes that have not ended within two seconds."""
-    _, running = psutil.wait_procs(list(processes), timeout=_ENDS_S)
+def _runs(process: psutil.Process) -> bool:
+    try:
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.Error:
+        return False
+    except OSError:  # strangers hold all descriptors of this process for a while, so that it cannot look
+        return True
+
+
+def _end(processes: Iterable[psutil.Process], timeout_s: float = _ENDS_S) -> None:
+    """Kill the processes that have not ended after some seconds."""
+    _, running = psutil.wait_procs(list(processes), timeout=timeout_s)
     for process in running:
         with contextlib.suppress(psutil.Error):
             process.kill()
@@ -374,7 +400,7 @@ def _check_answers(address: str, timeout_s: float = _ANSWER_S) -> None:
 
 
 def _cannot_join(address: str, error: Exception) -> EngineError:
-    reason = " ".join(str(error).split())[:200] or type(error).__name__
+    reason = redacted(" ".join(str(error).split()))[:200] or type(error).__name__
     return EngineError(
         f"The Ray cluster at {address} could not be joined: {reason.rstrip('.')}.",
         "Check it with `ray status`, and set RAY_AUTH_MODE and RAY_AUTH_TOKEN to the cluster's values.",

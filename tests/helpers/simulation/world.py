@@ -21,6 +21,7 @@ from typing import Any
 from unittest import mock
 
 import numpy as np
+from numpy.typing import NDArray
 
 from sizewright.datasets.clicks.batch import Batch
 from sizewright.errors import SizewrightError
@@ -283,6 +284,7 @@ class World:
                 running.rebalance()
             else:
                 running.checkpoint(self._checkpoint)
+                self._check_checkpoint(running)
             self.log(f"{what} done")
         except SizewrightError as error:
             self.log(f"{what}: {error}")
@@ -394,6 +396,22 @@ class World:
         known = [losses for lost, losses in self.saved if lost == info.updates_lost]
         return known[-1] if known else self.inherited
 
+    def _check_checkpoint(self, running: Session) -> None:
+        """Check that a checkpoint is of one moment: each row has the updates of the samples that it says it holds."""
+        info, arrays = snapshot_files.read_snapshot(self._checkpoint, self.job)
+        if info.partly_applied:
+            self.violate(f"a checkpoint has samples {info.partly_applied} in some of its parts only")
+        trained = np.zeros(self.samples, bool)
+        for start, end in info.trained:
+            trained[start:end] = True
+        held = dict(zip(arrays["keys"].tolist(), np.round(arrays["weights"][:, 0]).tolist(), strict=True))
+        expected = self._expected([*self.inherited, *running._account.losses], trained)
+        counted = np.array([held.get(key, 0) for key in self._keys()], np.int64)
+        if self.sync:
+            expected, counted = expected[: self.samples], counted[: self.samples]
+        if (counted != expected).any():
+            self.violate(f"{np.count_nonzero(counted != expected)} rows of a checkpoint differ from its record")
+
     def _check(self, running: Session) -> None:
         """Check row by row that the servers' counts match the outcome of the session."""
         for _ in range(20):  # servers may still be restarting
@@ -440,11 +458,14 @@ class World:
         slices = [member.actor.instance._ps.dense for member in replica_group.membership.servers]
         return np.concatenate([each.copy() for each in sorted(slices, key=lambda each: each.start)])
 
-    def _expected(self, losses: list[Loss]) -> Counts:
-        """Return the expected updates of each row: those of the samples, then the shared ones."""
+    def _expected(self, losses: list[Loss], trained: NDArray[np.bool_] | None = None) -> Counts:
+        """Return the expected updates of each row: those of the samples, then the shared ones.
+
+        `trained` (n,) are the samples that have been trained; by default all.
+        """
         samples = np.arange(self.samples)
         partitions, shared = partition_of(samples), partition_of(self._shared_keys())
-        has = np.ones((self.samples, 2), bool)
+        has = np.ones((self.samples, 2), bool) if trained is None else np.stack([trained, trained], 1)
         for loss in losses:
             lost_partitions = np.zeros(PARTITIONS, bool)
             lost_partitions[loss.parts[loss.parts < PARTITIONS]] = True
@@ -469,8 +490,11 @@ class World:
             mine = replica_group.routing.owners[partition_of(keys)] == replica_group.routing.position(member.index + 1)
             for key, value in zip(keys[mine].tolist(), store.read(slots[mine])[:, 0].tolist(), strict=True):
                 rows[key] = rows.get(key, 0) + round(value)
-        keys_of_interest = [*range(self.samples), *self._shared_keys().tolist()]
-        return np.array([rows.get(key, 0) for key in keys_of_interest], np.int64)
+        return np.array([rows.get(key, 0) for key in self._keys()], np.int64)
+
+    def _keys(self) -> list[int]:
+        """Return the keys of the samples' rows, then of the shared ones."""
+        return [*range(self.samples), *self._shared_keys().tolist()]
 
     @contextlib.contextmanager
     def _installed(self) -> Iterator[None]:

@@ -108,7 +108,7 @@ from tests.training.replicas.test_live_faults import AT, session
 with session(Path(sys.argv[2])) as running:
     running.scale(AT)
     running.wait(1.5)
-    processes(os.getpid(), sys.argv[1])[0].kill()
+    processes(os.getpid(), sys.argv[1])[0].send_signal(int(sys.argv[3]))
     began = time.monotonic()
     try:
         running.wait(60)
@@ -121,15 +121,16 @@ print(json.dumps([message, noticed_s, outcome.status, outcome.samples, left]), f
 """
 
 
+@pytest.mark.parametrize("sent", [signal.SIGKILL, signal.SIGSTOP])
 @pytest.mark.parametrize("name", ["gcs_server", "raylet"])
-def test_lost_ray_ends_the_session_within_seconds(name: str, tmp_path: Path) -> None:
+def test_lost_ray_ends_the_session_within_seconds(name: str, sent: signal.Signals, tmp_path: Path) -> None:
     """In a process of its own: Ray itself may end the one that loses it, a minute later."""
-    command = [sys.executable, "-c", RAY_GONE, name, str(tmp_path)]
+    command = [sys.executable, "-c", RAY_GONE, name, str(tmp_path), str(int(sent))]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=200, check=False)
     assert done.returncode == 0, done.stderr[-2000:]
     message, noticed_s, status, samples, processes = json.loads(done.stdout.splitlines()[-1])
     assert "Ray's own processes have ended" in message
-    assert noticed_s < 10
+    assert noticed_s < (10 if sent == signal.SIGKILL else 20)
     assert (status, processes) == ("failed", [])
     assert 0 < resumed_info(tmp_path, audit_job(SAMPLES), SAMPLES).trained.total <= samples
 

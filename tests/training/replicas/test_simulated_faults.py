@@ -63,6 +63,12 @@ def _dense_again(self: AppliedSamples, ranges: Any, parts: slice, *, real: Any =
     return parts != DENSE_PARTS and real(self, ranges, parts)
 
 
+def _while_training(self: Snapshots, folder: str, *, resume: bool) -> None:
+    with self.lock:
+        self.take()
+        self.save(folder)
+
+
 BREAKS: dict[str, tuple[type, str, Callable[..., Any], range]] = {
     "a push that comes again is applied again": (
         AppliedSamples,
@@ -82,6 +88,7 @@ BREAKS: dict[str, tuple[type, str, Callable[..., Any], range]] = {
     "losses are not counted": (Account, "count_losses", lambda self: {}, range(30)),
     "leases are released without a look at the servers": (LeaseServer, "release", _release_at_once, range(15, 700)),
     "failures are not reported": (Recovery, "_note", lambda self, failures, at_s, start: None, range(60)),
+    "training goes on while a checkpoint is taken": (Snapshots, "take_consistent", _while_training, range(300)),
     "no snapshots are taken": (Snapshots, "_run", lambda self, ready: None, range(300)),
     "workers whose change failed keep their leases": (
         WorkerGroup,
