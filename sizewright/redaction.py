@@ -40,6 +40,16 @@ def shortened(value: Any) -> str:
     return _Shortening().repr(value)
 
 
+def beginning(text: str, length: int) -> str:
+    """Return at most `length` characters of a text, from which secrets were removed before; "…" stands for the rest.
+
+    >>> beginning("postgresql://alice:s3cret@db/trials", 24)
+    'postgresql://***@db/tria…'
+    """
+    whole = redacted(text)
+    return whole if len(whole) <= length else f"{whole[:length]}…"
+
+
 class _Shortening(reprlib.Repr):
     def repr_str(self, x: str, level: int) -> str:
         return super().repr_str(next(hide_in_words([x], _MARK)), level)

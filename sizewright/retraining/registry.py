@@ -25,7 +25,7 @@ from sizewright.errors import (
     UnusableVersionError,
 )
 from sizewright.models.prior import LearnedPrior
-from sizewright.redaction import redacted
+from sizewright.redaction import beginning, redacted
 from sizewright.spec.units import format_bytes
 
 if TYPE_CHECKING:
@@ -362,4 +362,4 @@ _REASONS = (
 
 
 def _short(text: str) -> str:
-    return text[:200].rstrip(".") + ("…" if len(text) > 200 else "")
+    return beginning(text.rstrip("."), 200)

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from string import Formatter
 from typing import Any
 
+from sizewright.redaction import beginning
 from sizewright.spec.allocation import Role
 from sizewright.spec.reason import Reason, numbered
 from sizewright.spec.units import format_bytes, format_count, format_number, format_seconds, write_bytes
@@ -270,8 +271,7 @@ def _similar_job_in_store(values: Values) -> str:
 
 
 def _shortened(value: Any) -> str:
-    text = "none" if value is None else str(value)
-    return text if len(text) <= _MAX_SHOWN else f"{text[: _MAX_SHOWN - 1]}…"
+    return beginning("none" if value is None else str(value), _MAX_SHOWN - 1)
 
 
 def _warm_start(values: Values) -> str:

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, Field, model_validator
 
 from sizewright.errors import StoreError
-from sizewright.redaction import redacted
+from sizewright.redaction import beginning, redacted
 from sizewright.spec._deadlines import within
 from sizewright.spec._json import loads
 from sizewright.spec.units import format_bytes
@@ -220,7 +220,7 @@ class Prometheus:
         if title := _title(body):
             what = f"the answer is a web page ({title})"
             remedy = "Check the URL; if a proxy asks for a login, add USER:PASSWORD@."
-        elif shown := " ".join(body[:60].decode(errors="replace").split()):
+        elif shown := beginning(" ".join(body[:1000].decode(errors="replace").split()), 60):
             what = f"it answers {shown!r}"
         else:
             what = "the answer is empty"
@@ -281,8 +281,7 @@ def _joined(pieces: list[Series]) -> Series:
 
 def _short(text: str) -> str:
     """Return a foreign text as one line of at most 300 characters."""
-    line = " ".join(text.split()).rstrip(".")
-    return line if len(line) <= 300 else f"{line[:300]}…"
+    return beginning(" ".join(text.split()).rstrip("."), 300)
 
 
 def _unpacked(body: bytes) -> bytes:
@@ -301,7 +300,7 @@ def _title(body: bytes) -> str:
     if not re.match(rb"\s*(<!doctype html|<html|<head|<!--)", body[:200], re.IGNORECASE):
         return ""
     match = re.search(rb"<(title|h1)[^>]*>(.*?)</", body, re.IGNORECASE | re.DOTALL)
-    return " ".join(match[2].decode(errors="replace").split())[:80] if match else "without a title"
+    return beginning(" ".join(match[2].decode(errors="replace").split()), 80) if match else "without a title"
 
 
 def _reason(error: urllib.error.HTTPError) -> str:
@@ -315,4 +314,4 @@ def _reason(error: urllib.error.HTTPError) -> str:
         return str(loads(body)["error"])
     except (ValueError, KeyError, TypeError):
         line = _title(body) or next(iter(body.decode(errors="replace").strip().splitlines()), "")
-    return f"{status}, {line[:120]}" if line and not line.startswith("<") else status
+    return f"{status}, {beginning(line, 120)}" if line and not line.startswith("<") else status

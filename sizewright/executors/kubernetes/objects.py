@@ -8,6 +8,7 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
 from sizewright.errors import EngineError
+from sizewright.redaction import beginning
 from sizewright.spec._faults import explain_first
 
 
@@ -151,6 +152,6 @@ def _check(schema: type[_Schema], answer: Any, request: str) -> dict[str, Any]:
 def unusable_answer(request: str, reason: str) -> EngineError:
     """Return the error for an answer that cannot be used."""
     return EngineError(
-        f"The API server's answer to the request to {request} cannot be used: {reason[:200]}.",
+        f"The API server's answer to the request to {request} cannot be used: {beginning(reason, 200)}.",
         "Check which server the kubeconfig names, and whether a proxy stands in between.",
     )

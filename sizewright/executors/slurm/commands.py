@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from sizewright.errors import EngineError, InputError
+from sizewright.redaction import beginning
 from sizewright.spec.outcome import Status
 from sizewright.spec.units import is_count
 
@@ -204,7 +205,7 @@ def _parse_job(command: str, lines: Sequence[str]) -> SlurmJob | None:
 
 def _unusable(command: str, stdout: str) -> EngineError:
     return EngineError(
-        f"The output of {command} cannot be used: {' '.join(stdout.split())[:120]!r}.",
+        f"The output of {command} cannot be used: {beginning(' '.join(stdout.split()), 120)!r}.",
         "Check whether another program of that name is in PATH, and whether this version of Slurm is supported.",
     )
 
