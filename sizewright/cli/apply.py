@@ -123,9 +123,10 @@ def _write(
     from sizewright.datasets.files.atomic_write import result_file
     from sizewright.executors.difference import text_difference
     from sizewright.spec._paths import absolute
+    from sizewright.spec._text_files import read_text
 
     out = result_file(out, f"{Path(plan).stem}.{'sh' if executor == 'slurm' else 'yaml'}")
-    before = Path(absolute(out)).read_text(encoding="utf-8", errors="replace") if os.path.isfile(absolute(out)) else ""
+    before = read_text(out, "manifest") if os.path.isfile(absolute(out)) else ""
     text, _, remarks = api.manifest(plan, executor=executor, rails=rails, before=before, **options)
     text = as_named(out, text)
     changes = text_difference(before, text)

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 import subprocess
@@ -13,7 +14,7 @@ import psutil
 import pytest
 
 from sizewright.errors import EngineError, MissingExtraError
-from sizewright.training.ray.engine import Engine, _check_shared_memory, import_ray
+from sizewright.training.ray.engine import Engine, _check_shared_memory, _is_stopped, _runs, import_ray
 from sizewright.training.replicas.replica import Replica
 from tests.helpers.training_parts import writable_group
 
@@ -220,3 +221,29 @@ def test_local_ray_listens_on_loopback_only() -> None:
         assert {link.laddr.ip.removeprefix("::ffff:") for link in heard} <= {"127.0.0.1", "::1"}
     finally:
         engine.stop()
+
+
+def test_process_counts_as_running_while_no_file_can_be_opened_to_look(monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_descriptor(_: object) -> str:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    process = psutil.Process()
+    assert _runs(process)
+    monkeypatch.setattr(psutil.Process, "status", no_descriptor)
+    assert _runs(process)
+    assert not _is_stopped(process)
+
+
+def test_stopped_process_is_told_from_one_that_runs() -> None:
+    with subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"]) as child:
+        process = psutil.Process(child.pid)
+        assert not _is_stopped(process)
+        process.suspend()
+        while process.status() != psutil.STATUS_STOPPED:
+            time.sleep(0.01)
+        assert _is_stopped(process)
+        assert _runs(process)
+        child.kill()
+        child.wait()
+        assert not _is_stopped(process)
+        assert not _runs(process)
