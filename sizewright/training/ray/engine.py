@@ -137,9 +137,9 @@ class Engine:
             return bool(self.ray.is_initialized())
         if len(self._core) < len(_CORE):  # looked for once: that takes a hundredth of a second
             self._core = [process for process in self._processes() if _named(process, _CORE)]
-        return len(self._core) >= len(_CORE) and all(map(_runs, self._core)) and not self._is_stopped()
+        return len(self._core) >= len(_CORE) and all(map(_runs, self._core)) and not self._stopped_for_long()
 
-    def _is_stopped(self) -> bool:
+    def _stopped_for_long(self) -> bool:
         """Return whether one of Ray's own processes has been stopped for some seconds."""
         if not any(map(_is_stopped, self._core)):
             self._stopped_s = None
