@@ -266,6 +266,7 @@ def _damage(path: Path, rng: random.Random) -> str:
 _FLOOD = """
 import select, socket, sys, threading, time
 links, addresses, lock = [], [], threading.Lock()
+def told(): return select.select([sys.stdin], [], [], 0)[0]
 def hold():
     while True:
         with lock:
@@ -276,7 +277,7 @@ def hold():
 threading.Thread(target=hold, daemon=True).start()
 n = 0
 while True:
-    if select.select([sys.stdin], [], [], 0)[0]:
+    if told():
         line = sys.stdin.readline()
         if not line: break
         with lock:
@@ -285,7 +286,7 @@ while True:
         addresses = [("127.0.0.1", int(port)) for port in line.split()]
         n = 0
         if not addresses: print("down", flush=True)
-    while addresses and len(links) < int(sys.argv[1]):
+    while addresses and len(links) < int(sys.argv[1]) and not told():
         try:
             link = socket.create_connection(addresses[n % len(addresses)], timeout=1); link.setblocking(False)
             links.append(link)
@@ -332,7 +333,6 @@ def _flooded() -> list[float]:
                 ratios.append(_rate(session) / undisturbed)
                 tell([])
                 print(f"{undisturbed:,.0f} samples/s; with strangers {ratios[-1]:.3f} of it", flush=True)
-        strangers.stdin.close()
     return ratios
 
 
