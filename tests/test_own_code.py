@@ -31,7 +31,7 @@ def activated(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.long
 @pytest.mark.usefixtures("activated")
 def test_code_that_only_prints_a_log_is_profiled_and_sized(tmp_path: Path) -> None:
-    store = f"sqlite:///{tmp_path}/trials.db"
+    store, logs = f"sqlite:///{tmp_path}/trials.db", set(ROOT.glob("sizewright-logs/prints-log-*"))
     trials = sw.profile(EXAMPLES / "prints_log.yaml", store=store, trials=6, accept_drift=True)
     assert len(trials) == 7
     assert {trial.status for trial in trials} == {"ok"}, [trial.message for trial in trials]
@@ -49,7 +49,7 @@ def test_code_that_only_prints_a_log_is_profiled_and_sized(tmp_path: Path) -> No
     assert answer.target.ps == ()
     plan = sw.plan(EXAMPLES / "prints_log.yaml", answer)
     assert Plan.model_validate(json.loads(plan.model_dump_json(by_alias=True))) == plan
-    assert not (ROOT / "sizewright-logs").exists()
+    assert set(ROOT.glob("sizewright-logs/prints-log-*")) == logs
 
 
 @pytest.mark.usefixtures("activated")

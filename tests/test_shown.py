@@ -118,7 +118,10 @@ def test_columns_that_are_left_out_are_printed_without_them(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("exit_code", [0, 3])
-def test_log_lines_of_a_command_are_printed_without_them(tmp_path: Path, exit_code: int) -> None:
+def test_log_lines_of_a_command_are_printed_without_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, exit_code: int
+) -> None:
+    monkeypatch.chdir(tmp_path)  # the folder of logs
     lines = f'{{"samples": "lots{EVIL}"}}', f"{EVIL}the end{EVIL}\x1b[1"
     program = tmp_path / "train.py"
     program.write_text("".join(f"print({line!r}, flush=True)\n" for line in lines) + f"raise SystemExit({exit_code})\n")

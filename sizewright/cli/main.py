@@ -19,6 +19,11 @@ class _SafeFormatter(logging.Formatter):
         return shown(super().format(record))
 
 
+def _not_caused_by_signal(record: logging.LogRecord) -> bool:
+    """Return False for the errors of libraries that an interrupt causes, such as in closing a connection."""
+    return ending.received is None or record.name.startswith("sizewright.")
+
+
 def run() -> None:
     """Run a command line. A user's mistake gives one sentence on stderr and a non-zero exit code."""
     ending.begin()
@@ -29,6 +34,7 @@ def run() -> None:
 
     if logging.lastResort is not None:
         logging.lastResort.setFormatter(_SafeFormatter())
+        logging.lastResort.addFilter(_not_caused_by_signal)
     os.environ.setdefault("MLFLOW_LOGGING_LEVEL", "WARNING")
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
