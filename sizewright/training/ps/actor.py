@@ -74,6 +74,7 @@ class PsActor(Replica):
         self._peers: dict[int, Peer] = {}
         self._store_peer: Peer | None = None
         self._snapshotting = threading.Lock()
+        self._snapshots = 0
 
     def load(self, job: Job, program: object) -> None:
         """Load libraries and warm them up, since the first calls take several times as long."""
@@ -199,6 +200,7 @@ class PsActor(Replica):
         """
         with self._snapshotting:
             assert self._setup is not None
+            self._snapshots += 1
             position = routing.position(self._setup.number)
             is_first = self._store_peer is None or self._store_peer.address != store
             if self._store_peer is None or is_first:
@@ -213,7 +215,7 @@ class PsActor(Replica):
                     all_rows=is_first,
                     throttled=throttled,
                 )
-                self._store_peer.done(routing.version)
+                self._store_peer.done(self._snapshots)
             except BaseException:
                 self._store_peer.close()
                 self._store_peer = None  # nobody knows what it has received: everything is sent again

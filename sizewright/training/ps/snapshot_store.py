@@ -48,6 +48,8 @@ class SnapshotStore:
         self._applied = AppliedSamples([AppliedGroup(np.arange(PARTS), SampleRanges())])
         self._lock = threading.Lock()
         self._refused: set[int] = set()
+        self._last_of: dict[int, int] = {}
+        """The number of the last snapshot of each server."""
         self._restore_peer: Peer | None = None
         self._file_bytes = 0
         self._server = SinkServer(lambda source: _Incoming(self, source), token, host)
@@ -61,11 +63,18 @@ class SnapshotStore:
         with self._lock:
             self._refused.update(sources)
 
-    def commit(self, snapshot: _Incoming) -> None:
-        """Take over the complete snapshot of a server. Raise ConnectionError if the server was replaced."""
+    def commit(self, snapshot: _Incoming, number: int) -> None:
+        """Take over the complete snapshot of a server.
+
+        Raise ConnectionError if the server was replaced, or if a later snapshot of it came first over another
+        connection.
+        """
         with self._lock:
             if snapshot.source in self._refused:
                 raise ConnectionError("this server was replaced by another one")
+            if number <= self._last_of.get(snapshot.source, 0):
+                raise ConnectionError("a later snapshot of this server came first")
+            self._last_of[snapshot.source] = number
             for rows in snapshot.rows:
                 self._store.insert(rows)
             for part in snapshot.dense:
@@ -188,6 +197,6 @@ class _Incoming:
         self.applied.append(AppliedGroup(parts, samples))
 
     def arrived(self, version: int, source: int) -> None:
-        """Hand the complete snapshot to the store."""
-        self._store.commit(self)
+        """Hand the complete snapshot to the store; `version` is its number among those of the server."""
+        self._store.commit(self, version)
         self._begin()

@@ -95,8 +95,9 @@ class AsyncUpdates(UpdateSync):
     """Asynchronous updates: every push is applied at once.
 
     With `staleness`, a worker that is more than that many steps ahead of the slowest member waits (stale synchronous
-    parallel, Ho et al. 2013). Steps are counted by the tags of pushes, since after a change of the routing some pushes
-    go to other servers. A change of the routing ends all waits, because other workers may need the pending replies.
+    parallel, Ho et al. 2013). Steps are counted by the tags of pushes. A change of the routing ends all waits, because
+    other workers may need the pending replies. Counting then begins anew on all servers: on one that counts from an
+    earlier change a worker may be ahead of another that is ahead of it elsewhere, and they would wait for each other.
     """
 
     def __init__(self, changed: threading.Condition, staleness: int | None = None) -> None:
@@ -130,6 +131,7 @@ class AsyncUpdates(UpdateSync):
 
     def break_off(self) -> None:  # noqa: D102
         self._changes += 1
+        self._clocks, self._offsets = dict.fromkeys(self.members, 0), {}
         super().break_off()
 
     def _steps_ahead(self, worker: int) -> int:

@@ -202,6 +202,22 @@ def test_unwritable_folder_is_reported(stores: list[SnapshotStore], tmp_path: Pa
         filled(stores, 5)[0].save(str(tmp_path / "file"), 0, 0)
 
 
+def test_snapshot_that_a_later_one_of_its_server_overtook_is_ignored(stores: list[SnapshotStore]) -> None:
+    """A server whose connection was cut sends a new snapshot, while the store still reads the old one."""
+    store, sent, weights, state = filled(stores)
+    late, again = (Peer(store.address(), TOKEN, 1) for _ in range(2))
+    mine = sent.keys % 2 == 0
+    for peer, rows in ((late, some_rows(sent.keys[mine], seed=5)), (again, EmbeddingRows(*(a[mine] for a in sent)))):
+        peer.insert(rows)
+        peer.put_applied(ALL[0::4], SampleRanges([(0, 8)] if peer is late else TRAINED))
+    again.done(3)
+    with pytest.raises(OSError, match="closed"):
+        late.done(2)
+    for peer in (late, again):
+        peer.close()
+    check_restored(store, sent, weights, state)
+
+
 def test_incomplete_data_and_data_of_replaced_servers_are_ignored(
     stores: list[SnapshotStore],
 ) -> None:

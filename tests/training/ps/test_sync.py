@@ -195,11 +195,29 @@ def test_change_releases_waiting_workers(staleness: int) -> None:
     assert table.waits(ahead)
     table.do(table.pacing.break_off)
     assert table.ended(ahead) is True
-    again = table.push(1, tag=staleness + 2)
+    for tag in range(staleness + 2, 2 * staleness + 2):  # counted anew
+        assert table.ended(table.push(1, tag=tag)) is True
+    again = table.push(1, tag=2 * staleness + 2)
     assert table.waits(again)  # the bound holds on
-    for tag in (1, 2):
-        assert table.ended(table.push(2, tag=tag)) is True
+    assert table.ended(table.push(2, tag=1)) is True
     assert table.ended(again) is True
+
+
+def test_servers_that_began_at_different_changes_do_not_make_workers_wait_crosswise() -> None:
+    old, new = (Table(lambda changed: AsyncUpdates(changed, 0)) for _ in range(2))
+    for worker in (1, 2):
+        old.do(lambda worker=worker: old.pacing.join(worker))
+    ahead = old.push(1, tag=1)
+    assert old.waits(ahead)
+    old.do(old.pacing.break_off)  # the new server comes with this change
+    assert old.ended(ahead) is True
+    for worker in (1, 2):
+        new.do(lambda worker=worker: new.pacing.join(worker))
+    waiting = [server.push(1, tag=2) for server in (old, new)]
+    for server, thread in zip((old, new), waiting, strict=True):
+        assert server.waits(thread)
+        assert server.ended(server.push(2, tag=1)) is True
+        assert server.ended(thread) is True
 
 
 def test_no_worker_waits_without_a_bound() -> None:

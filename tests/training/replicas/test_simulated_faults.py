@@ -32,6 +32,13 @@ def test_server_counts_match_the_outcome() -> None:
         assert not report.violations, str(report)
 
 
+@pytest.mark.parametrize("seed", [31_208, 95_273, 60_348, 87_899])
+def test_schedule_that_had_a_violation_has_none(seed: int) -> None:
+    """A late snapshot of a cut connection (two), workers that waited crosswise, and deaths amid the outcome."""
+    report = run_schedule(seed)
+    assert not report.violations, str(report)
+
+
 @pytest.mark.long
 @pytest.mark.timeout(600)
 def test_many_schedules_have_no_violations() -> None:
