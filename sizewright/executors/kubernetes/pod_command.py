@@ -77,7 +77,7 @@ def container_command(
         job, plan.target.replicas("worker"), plan.target.replicas("ps"), group.cpu, role, _INDEX, plan.target.batch_size
     )
     words = [fill(_escape(word), values) for word in command.run] if runs_job_command(job) else [*job.deploy.command]
-    variables = {f"SIZEWRIGHT_{name.upper()}": str(value) for name, value in values.items()}
+    variables = {f"SIZEWRIGHT_{name.upper()}": str(value) for name, value in values.items() if value is not None}
     del variables["SIZEWRIGHT_INDEX"]
     variables["OMP_NUM_THREADS"] = str(-(-group.cpu // 1)).partition(".")[0]
     variables["PYTHONUNBUFFERED"] = "1"

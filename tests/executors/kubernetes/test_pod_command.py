@@ -177,3 +177,11 @@ def test_slurm_starts_the_same_command() -> None:
     built_in = Plan(id="p-1", kind="launch", job=Job(name="ctr"), target=plan().target, reason="")
     (remark,) = executor.remarks(built_in)
     assert "deploy.command" in remark
+
+
+@pytest.mark.parametrize(("samples", "names"), [(None, set()), (640, {"SIZEWRIGHT_SAMPLES"})])
+def test_number_of_samples_is_a_variable_where_it_is_known(samples: int | None, names: set[str]) -> None:
+    launch = plan("hosts", RUN)
+    job = launch.job.model_copy(update={"training": launch.job.training.model_copy(update={"samples": samples})})
+    _, env = as_started(containers("volcano", launch.model_copy(update={"job": job}))["worker"], 0)
+    assert {name for name in env if name == "SIZEWRIGHT_SAMPLES"} == names
