@@ -74,7 +74,7 @@ class PsActor(Replica):
         self._peers: dict[int, Peer] = {}
         self._store_peer: Peer | None = None
         self._snapshotting = threading.Lock()
-        self._snapshots = 0
+        self._snapshots = 0  # begun so far
 
     def load(self, job: Job, program: object) -> None:
         """Load libraries and warm them up, since the first calls take several times as long."""
