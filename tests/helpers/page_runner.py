@@ -21,6 +21,7 @@ ROOT = Path(__file__).resolve().parents[2]
 _COPIED, _LINKED = ("examples", "docs"), ("benchmarks", "sizewright", "Makefile", "pyproject.toml", "constraints.txt")
 _WORD = re.compile(r"[A-Za-z]{4,}")
 _GENERATED = shutil.ignore_patterns("_build", "_made", "__pycache__")
+_AGAIN = "Run the same command again to measure the rest."
 _NOT_RUN = ("make", "pip", "git")
 """Commands that are tested by other means: they would set up this project again."""
 _CHILD = """
@@ -78,13 +79,19 @@ def _run(page: Page, command: Command, folder: Path, env: dict[str, str], server
         servers.append(subprocess.Popen(["bash", "-c", f"exec {words}"], cwd=folder, env=env, start_new_session=True,
                                         stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, text=True))  # fmt: skip
         return
-    done = subprocess.run(["bash", "-c", command.text], cwd=folder, env=env, capture_output=True, text=True,
-                          timeout=900, check=False)  # fmt: skip
+    done = _finished(command, folder, env)
+    if _AGAIN in done.stderr:  # other work on the host may spoil a trial; do what the message says
+        done = _finished(command, folder, env)
     assert done.returncode == command.exits, f"{where}\nends with {done.returncode}\n{done.stdout}\n{done.stderr}"
     output = done.stdout + done.stderr
     assert "Traceback (most recent call last)" not in output, f"{where}\n{output}"
     missing = words_of(command.shown) - words_of(output.splitlines())
     assert not missing, f"{where}\nshows words that it does not print: {sorted(missing)}\n{output}"
+
+
+def _finished(command: Command, folder: Path, env: dict[str, str]) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(["bash", "-c", command.text], cwd=folder, env=env, capture_output=True, text=True,
+                          timeout=900, check=False)  # fmt: skip
 
 
 def words_of(lines: Any) -> set[str]:

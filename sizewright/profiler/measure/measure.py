@@ -17,6 +17,7 @@ from sizewright.spec import Allocation, Job, Metrics, ReplicaMetrics
 
 _UNKNOWN_SE = 0.1  # share of the throughput, if there are fewer than three blocks
 _CPU_TOLERANCE = 1.05  # CPU use above this share of the quota voids a trial
+_CPU_DEBT_S = 0.05  # the kernel charges a tick, or time that a hypervisor took, at once and collects it later
 
 
 class Trainer(Protocol):
@@ -194,9 +195,10 @@ def check_quota(allocation: Allocation, first: Metrics, last: Metrics) -> None:
     for role in ("worker", "ps"):
         pairs = zip(allocation.each(role), first.of(role), last.of(role), strict=True)
         for allowed, before, after in pairs:
-            used = (after.cpu_s - before.cpu_s) / (after.at_s - before.at_s)
-            if after.limited_by == "cgroup" and used > _CPU_TOLERANCE * allowed.cpu:
+            seconds = after.at_s - before.at_s
+            used_s = after.cpu_s - before.cpu_s
+            if after.limited_by == "cgroup" and used_s > _CPU_TOLERANCE * allowed.cpu * seconds + _CPU_DEBT_S:
                 raise TrialVoidError(
-                    f"{role} {after.index} used {used:.2f} cores although its limit is {allowed.cpu:g}.",
+                    f"{role} {after.index} used {used_s / seconds:.2f} cores although its limit is {allowed.cpu:g}.",
                     "The host does not enforce CPU limits; the trial is void.",
                 )

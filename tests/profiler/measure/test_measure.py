@@ -78,7 +78,7 @@ def test_without_a_step_the_trial_is_void() -> None:
         measure(SteadyTrainer(JOB, step_s=1000.0), POINT, Timing(), sleep=still)
 
 
-@pytest.mark.parametrize(("share", "void"), [(1.0, False), (1.049, False), (1.06, True), (3.0, True)])
+@pytest.mark.parametrize(("share", "void"), [(1.0, False), (1.08, False), (1.1, True), (3.0, True)])
 def test_cpu_above_its_quota_voids_the_trial(share: float, void: bool) -> None:
     trainer = SteadyTrainer(JOB, worker_cpu=share)
     if not void:
