@@ -19,6 +19,7 @@ _EXECUTORS = Plugins(
     builtin={
         "dlrover": "sizewright.executors.kubernetes.dlrover:DlroverExecutor",
         "file": "sizewright.executors.file:FileExecutor",
+        "jobset": "sizewright.executors.kubernetes.jobset:JobSetExecutor",
         "kubeflow": "sizewright.executors.kubernetes.kubeflow:KubeflowExecutor",
         "kuberay": "sizewright.executors.kubernetes.kuberay:KuberayExecutor",
         "local": "sizewright.executors.session.local:LocalExecutor",

@@ -87,6 +87,10 @@ class TestKubeflow(ClusterContract):
     name = "kubeflow"
 
 
+class TestJobset(ClusterContract):
+    name = "jobset"
+
+
 class TestVolcano(ClusterContract):
     name = "volcano"
 

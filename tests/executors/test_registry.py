@@ -25,7 +25,7 @@ def test_executors_are_found_by_name() -> None:
 def test_unknown_executor_error_lists_the_known_ones() -> None:
     with pytest.raises(
         InputError,
-        match=r"no executor 'nobody'\. Known: dlrover, file, kubeflow, kuberay, local, ray, slurm, volcano\.",
+        match=r"no executor 'nobody'\. Known: dlrover, file, jobset, kubeflow, kuberay, local, ray, slurm, volcano\.",
     ):
         get_executor("nobody")
     with pytest.raises(InputError, match="did you mean 'dlrover'"):
@@ -44,7 +44,18 @@ def test_known_options_are_passed_on_and_unknown_ones_refused() -> None:
 
 def test_plugins_register_executors(monkeypatch: pytest.MonkeyPatch) -> None:
     register(monkeypatch, "sizewright.testing.fake_executor:FakeExecutor")
-    assert executor_names() == ["dlrover", "file", "kubeflow", "kuberay", "local", "mine", "ray", "slurm", "volcano"]
+    assert executor_names() == [
+        "dlrover",
+        "file",
+        "jobset",
+        "kubeflow",
+        "kuberay",
+        "local",
+        "mine",
+        "ray",
+        "slurm",
+        "volcano",
+    ]
     executor = get_executor("mine", samples=5)
     assert isinstance(executor, FakeExecutor)
 

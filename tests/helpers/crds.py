@@ -17,6 +17,7 @@ FILES = {
     "TFJob": "kubeflow-tfjob.yaml",
     "Job": "volcano-job.yaml",
     "RayJob": "kuberay-rayjob.yaml",
+    "JobSet": "jobset.yaml",
 }
 
 

@@ -30,6 +30,7 @@ Object = dict[str, Any]
 SERVED = {
     "kubeflow.org/v1": {"tfjobs": "TFJob"},
     "batch.volcano.sh/v1alpha1": {"jobs": "Job"},
+    "jobset.x-k8s.io/v1alpha2": {"jobsets": "JobSet"},
     "ray.io/v1": {"rayjobs": "RayJob"},
     "elastic.iml.github.io/v1alpha1": {"elasticjobs": "ElasticJob", "scaleplans": "ScalePlan"},
     "metrics.k8s.io/v1beta1": {"pods": "PodMetrics"},

@@ -1,7 +1,8 @@
-"""The pods that the operators of four platforms create for a job, with the labels that the executors rely on.
+"""The pods that the operators of five platforms create for a job, with the labels that the executors rely on.
 
 An ElasticJob's pods are replaced where sizes change; ScalePlans of its older releases come before it. A TFJob's and a
-Volcano job's pods keep the sizes they began with. A RayJob is not changed by its operator once it runs.
+Volcano job's pods keep the sizes they began with. A RayJob is not changed by its operator once it runs. The jobs of a
+running JobSet may not change.
 """
 
 from __future__ import annotations
@@ -54,6 +55,20 @@ def _volcano(document: Object, _: Any) -> Iterator[tuple[str, int, list[Object],
             yield task["name"], index, _containers(task), {f"volcano.sh/{k}": v for k, v in keys.items()}
 
 
+def _jobset(document: Object, _: Any) -> Iterator[tuple[str, int, list[Object], dict[str, str]]]:
+    for job in document["spec"]["replicatedJobs"]:
+        spec = job["template"]["spec"]
+        for number in range(job.get("replicas", 1)):
+            for index in range(spec.get("parallelism", 1)):
+                labels = {
+                    "jobset.sigs.k8s.io/jobset-name": document["metadata"]["name"],
+                    "jobset.sigs.k8s.io/replicatedjob-name": job["name"],
+                    "jobset.sigs.k8s.io/job-index": str(number),
+                    "batch.kubernetes.io/job-completion-index": str(index),
+                }
+                yield f"{job['name']}-{number}", index, _containers(spec), labels
+
+
 def _rayjob(document: Object, _: Any) -> Iterator[tuple[str, int, list[Object], dict[str, str]]]:
     cluster = f"{document['metadata']['name']}-x7k2p"
     document.setdefault("status", {})["rayClusterName"] = cluster
@@ -83,7 +98,7 @@ def _containers(spec: Object) -> list[Object]:
     return [dict(each) for each in spec["template"]["spec"]["containers"]]
 
 
-_REPLICAS = {"TFJob": _tfjob, "Job": _volcano, "RayJob": _rayjob, "ElasticJob": _elasticjob}
+_REPLICAS = {"TFJob": _tfjob, "Job": _volcano, "JobSet": _jobset, "RayJob": _rayjob, "ElasticJob": _elasticjob}
 
 
 def _volcano_spec(before: Object, after: Object) -> None:
@@ -99,4 +114,10 @@ def _volcano_spec(before: Object, after: Object) -> None:
         raise UnchangeableError("job updates may not change fields other than `minAvailable`, `tasks[*].replicas`")
 
 
-IMMUTABLE = {"Job": _volcano_spec}
+def _jobset_spec(before: Object, after: Object) -> None:
+    """Raise if the jobs change, as JobSet's webhook does for one that is not suspended."""
+    if before["spec"]["replicatedJobs"] != after["spec"]["replicatedJobs"]:
+        raise UnchangeableError("spec.replicatedJobs: Invalid value: field is immutable")
+
+
+IMMUTABLE = {"Job": _volcano_spec, "JobSet": _jobset_spec}

@@ -27,6 +27,13 @@ class ContainerSizes(NamedTuple):
     gpus: int
 
 
+class Counter(NamedTuple):
+    """A mapping of a manifest, and its keys that state the number of replicas: the first is read, all are written."""
+
+    entry: YamlMap
+    names: tuple[str, ...] = ("replicas",)
+
+
 class ContainerSpec(NamedTuple):
     """The place in a manifest that holds the size of one group of replicas."""
 
@@ -36,6 +43,8 @@ class ContainerSpec(NamedTuple):
     """The mapping whose `replicas` is the number of replicas."""
     container: YamlMap
     """The mapping whose `resources` are those of one replica."""
+    counter: Counter | None = None
+    """Where the number of replicas stands, if that is not `replicas` of the entry."""
 
     def write(self, group: Group, cpu_step_m: int = 1) -> None:
         """Write the number of replicas and their resources.
@@ -43,7 +52,9 @@ class ContainerSpec(NamedTuple):
         An amount that is already among the requests or the limits is changed there. Unknown memory (0), GPUs that the
         plan does not have, and limits that are not set stay unchanged.
         """
-        self.entry["replicas"] = group.replicas
+        counter = self.counter or Counter(self.entry)
+        for name in counter.names:
+            counter.entry[name] = group.replicas
         resources = _get_or_create(self.container, "resources", self.field)
         is_empty = not resources.get("requests") and not resources.get("limits")
         gpu = self.gpu_resource or (gpu_resource(group.gpu) if group.gpu else "")
@@ -80,14 +91,15 @@ class ContainerSpec(NamedTuple):
     @property
     def replicas(self) -> int:
         """The number of replicas. Raises InputError if it is not a whole number."""
-        return _read_count(self.entry.get("replicas", 1), f"{self.field}.replicas")
+        counter = self.counter or Counter(self.entry)
+        return _read_count(counter.entry.get(counter.names[0], 1), f"{self.field}.{counter.names[0]}")
 
     def sizes(self) -> ContainerSizes:
         """Return the sizes that the manifest states; None for those that are missing or invalid."""
         amounts = self.amounts()
-        gpu = self.gpu_resource
+        gpu, counter = self.gpu_resource, self.counter or Counter(self.entry)
         return ContainerSizes(
-            replicas=_none_if_invalid(lambda: self.replicas) if "replicas" in self.entry else None,
+            replicas=_none_if_invalid(lambda: self.replicas) if counter.names[0] in counter.entry else None,
             cpu=_none_if_invalid(lambda: read_cores(amounts["cpu"], "")) if "cpu" in amounts else None,
             memory_bytes=_none_if_invalid(lambda: read_bytes(amounts["memory"], "")) if "memory" in amounts else None,
             gpus=(_none_if_invalid(lambda: _read_count(amounts[gpu], "")) or 0) if gpu else 0,

@@ -18,6 +18,7 @@ from sizewright.errors import InputError
 from sizewright.executors._base import RenderOnlyExecutor
 from sizewright.executors.kubernetes.container_spec import (
     ContainerSpec,
+    Counter,
     YamlMap,
     all_containers,
     expect_mapping,
@@ -66,6 +67,8 @@ class ManifestExecutor(RenderOnlyExecutor):
     roles_path: ClassVar[str]
     """The path of the role entries: a mapping by name, or a list of entries whose `named_by` is their name."""
     named_by: ClassVar[str] = ""
+    entry_path: ClassVar[tuple[str, ...]] = ()
+    """The path from a role's entry to the mapping that has its pod template, where that is not the entry itself."""
     roles: ClassVar[Mapping[Role, str]]
     """The platform's names for roles, in any case. In lists, the second group of a role is named such as `ps-2`."""
     aliases: ClassVar[Mapping[Role, Sequence[str]]] = {}
@@ -275,7 +278,8 @@ class ManifestExecutor(RenderOnlyExecutor):
     def min_available(self, document: YamlMap, plan: Plan) -> dict[str, int]:
         """Return how many replicas of each entry must start together."""
         counts = {
-            name: ContainerSpec(self._field(name), entry, {}).replicas for name, entry in self.entries(document).items()
+            name: ContainerSpec(self._field(name), entry, {}, self.counter(entry, self._field(name))).replicas
+            for name, entry in self.entries(document).items()
         }
         for role in self.roles:
             names = self._entry_names(document, role)
@@ -327,11 +331,22 @@ class ManifestExecutor(RenderOnlyExecutor):
         names = self._entry_names(document, role)
         return [self._container_spec(document, self._field(name), entries[name]) for name in names]
 
-    def _container_spec(self, document: YamlMap, field: str, entry: YamlMap) -> ContainerSpec:
+    def counter(self, entry: YamlMap, field: str) -> Counter:
+        """Return where a role's entry states its number of replicas. Raises InputError if that is unclear."""
+        return Counter(entry)
+
+    def inner_entry(self, entry: YamlMap, field: str) -> YamlMap:
+        """Return the mapping of a role's entry that has its pod template. Raises InputError if it is missing."""
+        for key in self.entry_path:
+            entry = expect_mapping(entry.get(key), f"{field}.{key}")
+        return entry
+
+    def _container_spec(self, document: YamlMap, field: str, outer: YamlMap) -> ContainerSpec:
+        counter, entry = self.counter(outer, field), self.inner_entry(outer, field)
         pod = entry.get("template")
         containers = all_containers(pod, field)
         if self.first_container_trains:
-            return ContainerSpec(field, entry, containers[0])
+            return ContainerSpec(field, entry, containers[0], counter)
         if self.container_name_reason and not any(each.get("name") in self.containers for each in containers):
             names = ", ".join(str(each.get("name")) for each in containers)
             raise InputError(
@@ -339,9 +354,10 @@ class ManifestExecutor(RenderOnlyExecutor):
                 f"Name the container that trains {self.containers[0]}.",
             )
         entries = self.entries(document)
-        training = [entries[name] for role in ("worker", "ps", "chief") for name in self._entry_names(document, role)]
+        names = [name for role in ("worker", "ps", "chief") for name in self._entry_names(document, role)]
+        training = [self.inner_entry(entries[name], self._field(name)) for name in names]
         templates = [each["template"] for each in training if each is not entry and each.get("template")]
-        return ContainerSpec(field, entry, training_container(pod, self.containers, field, templates))
+        return ContainerSpec(field, entry, training_container(pod, self.containers, field, templates), counter)
 
     def _field(self, name: str) -> str:
         return f"{self.roles_path}[{name}]" if self.named_by else f"{self.roles_path}.{name}"
@@ -437,7 +453,7 @@ class ManifestExecutor(RenderOnlyExecutor):
         spec = self.container_specs(document, role)[i]
         containers = expect_mapping(spec.entry["template"], spec.field)["spec"]["containers"]
         index = next(n for n, container in enumerate(containers) if container is spec.container)
-        container_path = [*path, "template", "spec", "containers", index]
+        container_path = [*path, *self.entry_path, "template", "spec", "containers", index]
         for amounts in ("requests", "limits"):
             base.separate(document, *container_path, "resources", amounts)
         for n, variable in enumerate(spec.container.get("env") or []):
@@ -456,7 +472,8 @@ class ManifestExecutor(RenderOnlyExecutor):
         sized = {name for names in role_entries.values() for name in names}
         for name, entry in self.entries(document).items():
             if name not in sized and name not in self.platform_entries:
-                count = entry.get("replicas", 1)
+                counter = self.counter(entry, self._field(name))
+                count = counter.entry.get(counter.names[0], 1)
                 yield f"{self._field(name)} is not in the plan and stays unchanged ({count} × its current size)."
         for role, role_groups in groups.items():
             for spec, group in zip(self.container_specs(document, role), role_groups, strict=True):

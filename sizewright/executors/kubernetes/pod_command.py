@@ -58,7 +58,7 @@ def check_rendezvous(plan: Plan, discovery: Discovery) -> None:
         other = f", or rendezvous {min(discovery.provides)}" if plan.job.has_ps and discovery.provides else ""
         raise InputError(
             f"{plan.job.name} is a command with rendezvous {command.rendezvous}, but {reason}.",
-            f"Use an executor that supports it: volcano or slurm{other}.",
+            f"Use an executor that supports it: jobset, volcano or slurm{other}.",
         )
 
 

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from sizewright.errors import InputError
 from sizewright.executors import get_executor
 from sizewright.executors.kubernetes.dlrover import DlroverExecutor
+from sizewright.executors.kubernetes.jobset import JobSetExecutor
 from sizewright.executors.kubernetes.kubeflow import KubeflowExecutor
 from sizewright.executors.kubernetes.kuberay import KuberayExecutor
 from sizewright.executors.kubernetes.manifest_executor import ManifestExecutor
@@ -22,7 +23,7 @@ from sizewright.spec.units import GIB, MIB
 from tests.helpers.crds import validator
 from tests.helpers.random_plans import plans
 
-PLATFORMS = [DlroverExecutor(), KubeflowExecutor(), VolcanoExecutor(), KuberayExecutor()]
+PLATFORMS = [DlroverExecutor(), JobSetExecutor(), KubeflowExecutor(), VolcanoExecutor(), KuberayExecutor()]
 JOB = Job(name="ctr")
 
 
@@ -86,6 +87,8 @@ def test_sizes_changed_by_hand_are_read(executor: ManifestExecutor) -> None:
 )
 def test_invalid_field_is_named(executor: ManifestExecutor, right: str, wrong: str, message: str) -> None:
     text = executor.render(plan(memory=700 * MIB))
+    if executor.entry_path:  # the entry is that of a Job
+        right, wrong, message = (word.replace("replicas", "parallelism") for word in (right, wrong, message))
     assert right in text
     with pytest.raises(InputError, match=message) as caught:
         executor.parse(text.replace(right, wrong))
@@ -267,7 +270,8 @@ class _Plain(yaml.SafeDumper):
 
 
 @pytest.mark.parametrize(
-    ("name", "by_kubectl"), [("kubeflow", False), ("volcano", False), ("kuberay", False), ("dlrover", True)]
+    ("name", "by_kubectl"),
+    [("jobset", False), ("kubeflow", False), ("volcano", False), ("kuberay", False), ("dlrover", True)],
 )
 def test_header_of_a_change_names_kubectl_only_where_it_restarts_pods(name: str, by_kubectl: bool) -> None:
     one, two = (Allocation.of(workers, 1, 1.0, 1.0, 512) for workers in (1, 2))

@@ -63,7 +63,7 @@ def with_status(answer: Any) -> Any:
     return answer
 
 
-@pytest.mark.parametrize("name", ["kubeflow", "kuberay", "volcano", "dlrover"])
+@pytest.mark.parametrize("name", ["jobset", "kubeflow", "kuberay", "volcano", "dlrover"])
 @pytest.mark.parametrize("seed", range(12))
 def test_answer_with_an_odd_value_is_used_or_refused(
     tmp_path: Path, name: str, seed: int, monkeypatch: pytest.MonkeyPatch
@@ -106,7 +106,7 @@ CONDITIONS = [
     "x",
 ]
 ODD_STATUSES = [
-    *(("kubeflow", {"conditions": conditions}) for conditions in CONDITIONS),
+    *((name, {"conditions": conditions}) for name in ("jobset", "kubeflow") for conditions in CONDITIONS),
     ("kuberay", "x"), ("volcano", {"state": "Completed"}), ("volcano", {"state": {"phase": ["Completed"]}}),
     ("dlrover", {"phase": {"x": 1}}),
 ]  # fmt: skip

@@ -19,7 +19,7 @@ from tests.helpers.crds import validator
 RUN = "python -u train.py --bs {batch_size} --n {workers} --id {index} --as {role}"
 INDEX_LABELS = {
     "kubeflow": "training.kubeflow.org/replica-index", "volcano": "volcano.sh/task-index",
-    "dlrover": "elasticjob.dlrover/rank-index",
+    "dlrover": "elasticjob.dlrover/rank-index", "jobset": "batch.kubernetes.io/job-completion-index",
 }  # fmt: skip
 
 
@@ -59,11 +59,12 @@ def as_started(container: dict[str, Any], index: int) -> tuple[list[str], dict[s
 @pytest.mark.parametrize(
     ("name", "rendezvous"),
     [("kubeflow", "hosts"), ("kubeflow", "tf_config"), ("volcano", "hosts"), ("volcano", "tf_config"),
-     ("volcano", "torchrun"), ("dlrover", "tf_config")],
+     ("volcano", "torchrun"), ("dlrover", "tf_config"), ("jobset", "hosts"), ("jobset", "tf_config"),
+     ("jobset", "torchrun")],
 )  # fmt: skip
 def test_replicas_start_like_those_of_the_engine(name: str, rendezvous: str) -> None:
     launch = plan(rendezvous)
-    host = {"kubeflow": "ctr-{}-{}", "volcano": "ctr-{}-{}.ctr", "dlrover": ""}[name]
+    host = {"kubeflow": "ctr-{}-{}", "volcano": "ctr-{}-{}.ctr", "dlrover": "", "jobset": "ctr-{}-0-{}.ctr"}[name]
     port = 29500 if rendezvous == "torchrun" else 2222
     slots = [
         ReplicaSlot(role, i, Resources(cpu=group.cpu, memory_bytes=0), host.format(role, i), port)
@@ -77,7 +78,7 @@ def test_replicas_start_like_those_of_the_engine(name: str, rendezvous: str) -> 
         expected = make_start(launch.job, slots, slot, 64)
         assert words == list(expected.words)
         expected_env = dict(expected.env)
-        if name != "volcano" and rendezvous == "tf_config":
+        if name in ("kubeflow", "dlrover") and rendezvous == "tf_config":
             del expected_env["TF_CONFIG"]  # the operator gives it
         got = {key: env[key] for key in expected_env if key in env}
         if "TF_CONFIG" in expected_env:
@@ -155,7 +156,7 @@ def test_replica_number_shared_by_two_groups_is_refused() -> None:
         )
 
 
-@pytest.mark.parametrize("name", ["kubeflow", "volcano", "dlrover", "kuberay"])
+@pytest.mark.parametrize("name", ["kubeflow", "volcano", "dlrover", "kuberay", "jobset"])
 def test_placeholders_of_a_job_file_are_reported(name: str) -> None:
     executor: Any = get_executor(name)
     built_in = Plan(id="p-1", kind="launch", job=Job(name="ctr"), target=plan().target, reason="")

@@ -23,8 +23,19 @@ from sizewright.spec.units import GIB
 from tests.helpers.real_api.api_server import ApiServer, api_server
 
 pytestmark = pytest.mark.long
-PLURALS = {"kubeflow": "tfjobs", "volcano": "jobs", "kuberay": "rayjobs", "dlrover": "elasticjobs"}
+PLURALS = {"jobset": "jobsets", "kubeflow": "tfjobs", "volcano": "jobs", "kuberay": "rayjobs", "dlrover": "elasticjobs"}
 ENDED: dict[str, dict[str, Any]] = {
+    "jobset": {
+        "conditions": [
+            {
+                "type": "Completed",
+                "status": "True",
+                "reason": "r",
+                "message": "m",
+                "lastTransitionTime": "2026-01-01T00:00:00Z",
+            }
+        ]
+    },
     "kubeflow": {"conditions": [{"type": "Succeeded", "status": "True"}], "replicaStatuses": {}},
     "volcano": {"state": {"phase": "Completed"}},
     "kuberay": {"jobStatus": "SUCCEEDED"},
