@@ -354,8 +354,11 @@ class ManifestExecutor(RenderOnlyExecutor):
                 f"Name the container that trains {self.containers[0]}.",
             )
         entries = self.entries(document)
-        names = [name for role in ("worker", "ps", "chief") for name in self._entry_names(document, role)]
-        training = [self.inner_entry(entries[name], self._field(name)) for name in names]
+        training = [
+            self.inner_entry(entries[name], self._field(name))
+            for role in ("worker", "ps", "chief")
+            for name in self._entry_names(document, role)
+        ]
         templates = [each["template"] for each in training if each is not entry and each.get("template")]
         return ContainerSpec(field, entry, training_container(pod, self.containers, field, templates), counter)
 
