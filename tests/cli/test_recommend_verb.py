@@ -170,7 +170,7 @@ def test_recommendation_stays_within_the_quota_of_the_cluster_file(call, example
     [
         (["recommend", "missing.yaml"], "No job file"),
         (["recommend", "{example}", "--store", "none.db"], "sizewright profile"),
-        (["recommend", "{example}", "--store", "{store}", "--executor", "nomad"], "dlrover, file, kubeflow"),
+        (["recommend", "{example}", "--store", "{store}", "--executor", "nomad"], "dlrover, file, jobset"),
         (["recommend", "{example}", "--store", "{store}", "--deadline", "soon"], "deadline"),
         (["recommend", "{example}", "--store", "{store}", "--cluster", "nowhere.yaml"], "No cluster file"),
         (["recommend", "{example}", "--trials", "nowhere.csv"], "nowhere.csv"),
