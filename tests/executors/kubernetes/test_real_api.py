@@ -42,6 +42,8 @@ ENDED: dict[str, dict[str, Any]] = {
     "dlrover": {"phase": "Succeeded"},
 }
 ALL = pytest.mark.parametrize("name", PLURALS)
+COUNTED_BY = {"jobset": "parallelism"}
+"""The field of the number of replicas, where that is not `replicas`."""
 IN_PLACE = ("kubeflow", "volcano", "dlrover")
 
 
@@ -137,7 +139,7 @@ def test_job_from_launch_to_stop(server: ApiServer, job: Job, name: str) -> None
     first = job_object(executor, job)
 
     more = plan(job, 2, sizes(3), sizes(2))
-    assert "replicas: 3" in executor.difference(more)
+    assert f"{COUNTED_BY.get(name, 'replicas')}: 3" in executor.difference(more)
     assert job_object(executor, job)["metadata"]["resourceVersion"] == first["metadata"]["resourceVersion"]
     executor.adjust(handle, more)
     second = job_object(executor, job)
@@ -178,8 +180,9 @@ def test_refusal_names_the_field(server: ApiServer, job: Job, name: str) -> None
     ):
         with pytest.raises(InputError, match=message):
             executor.api.apply(wrong)
-    container.entry["replicas"] = "two"
-    with pytest.raises(InputError, match=r"refuses to .*replicas: expected numeric"):
+    counted_by = COUNTED_BY.get(name, "replicas")
+    container.entry[counted_by] = "two"
+    with pytest.raises(InputError, match=rf"refuses to .*{counted_by}: expected numeric"):
         executor.api.apply(manifest, dry_run=True)
     reader = of(server, name, context="reader")
     assert reader.find(plan(job, 1, sizes())) is None
