@@ -52,9 +52,8 @@ class ContainerSpec(NamedTuple):
         An amount that is already among the requests or the limits is changed there. Unknown memory (0), GPUs that the
         plan does not have, and limits that are not set stay unchanged.
         """
-        counter = self.counter or Counter(self.entry)
-        for name in counter.names:
-            counter.entry[name] = group.replicas
+        for name in self.counted_by.names:
+            self.counted_by.entry[name] = group.replicas
         resources = _get_or_create(self.container, "resources", self.field)
         is_empty = not resources.get("requests") and not resources.get("limits")
         gpu = self.gpu_resource or (gpu_resource(group.gpu) if group.gpu else "")
@@ -89,15 +88,20 @@ class ContainerSpec(NamedTuple):
         return next((name for name in self.amounts() if _GPU_RESOURCES.fullmatch(name)), "")
 
     @property
+    def counted_by(self) -> Counter:
+        """Where the number of replicas stands."""
+        return self.counter or Counter(self.entry)
+
+    @property
     def replicas(self) -> int:
         """The number of replicas. Raises InputError if it is not a whole number."""
-        counter = self.counter or Counter(self.entry)
-        return _read_count(counter.entry.get(counter.names[0], 1), f"{self.field}.{counter.names[0]}")
+        name = self.counted_by.names[0]
+        return _read_count(self.counted_by.entry.get(name, 1), f"{self.field}.{name}")
 
     def sizes(self) -> ContainerSizes:
         """Return the sizes that the manifest states; None for those that are missing or invalid."""
         amounts = self.amounts()
-        gpu, counter = self.gpu_resource, self.counter or Counter(self.entry)
+        gpu, counter = self.gpu_resource, self.counted_by
         return ContainerSizes(
             replicas=_none_if_invalid(lambda: self.replicas) if counter.names[0] in counter.entry else None,
             cpu=_none_if_invalid(lambda: read_cores(amounts["cpu"], "")) if "cpu" in amounts else None,
