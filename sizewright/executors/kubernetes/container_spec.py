@@ -40,7 +40,7 @@ class ContainerSpec(NamedTuple):
     field: str
     """The path of the entry, for messages: `spec.tfReplicaSpecs.Worker`."""
     entry: YamlMap
-    """The mapping whose `replicas` is the number of replicas."""
+    """The mapping that has the pod template."""
     container: YamlMap
     """The mapping whose `resources` are those of one replica."""
     counter: Counter | None = None

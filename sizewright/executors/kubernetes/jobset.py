@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 from sizewright.errors import InputError
 from sizewright.executors.kubernetes.cluster_executor import ClusterExecutor
 from sizewright.executors.kubernetes.container_spec import Counter, YamlMap
-from sizewright.executors.kubernetes.manifest_executor import group_names
+from sizewright.executors.kubernetes.objects import true_conditions
 from sizewright.executors.kubernetes.pod_command import Discovery
 from sizewright.executors.kubernetes.pod_template import metadata, pod_template
 from sizewright.executors.kubernetes.pods import PodLabels
@@ -47,21 +47,19 @@ class JobSetExecutor(ClusterExecutor):
 
     def minimal_manifest(self, plan: Plan, groups: Mapping[Role, tuple[Group, ...]]) -> dict[str, Any]:
         """Return a manifest whose replicas find each other by the host names of its headless service."""
-        jobs = [
-            self._job(plan, role, name, group)
-            for role, role_groups in groups.items()
-            for name, group in zip(group_names(self.roles[role], len(role_groups)), role_groups, strict=True)
-        ]
-        workers = group_names(self.roles["worker"], len(groups.get("worker", ())))
+        jobs = self.named_groups(groups)
         return {
             "apiVersion": self.api_version,
             "kind": self.kind,
             "metadata": metadata(plan),
             "spec": {
                 "network": {"enableDNSHostnames": True},
-                "successPolicy": {"operator": "All", "targetReplicatedJobs": workers},
+                "successPolicy": {
+                    "operator": "All",
+                    "targetReplicatedJobs": [name for role, name, _ in jobs if role == "worker"],
+                },
                 "failurePolicy": {"maxRestarts": _MAX_RESTARTS},
-                "replicatedJobs": jobs,
+                "replicatedJobs": [self._job(plan, role, name, group) for role, name, group in jobs],
             },
         }
 
@@ -69,19 +67,18 @@ class JobSetExecutor(ClusterExecutor):
         """Return the number of pods of a Job, or of Jobs of one pod each. Raises InputError if both are above 1."""
         job = self.inner_entry(entry, field)
         jobs, pods = entry.get("replicas", 1), job.get("parallelism", 1)
-        if jobs not in (0, 1) and pods not in (0, 1):
+        if jobs in (0, 1):
+            return Counter(job, ("parallelism", "completions"))
+        if pods not in (0, 1):
             raise InputError(
                 f"{field} has {jobs} replicas of {pods} pods each, and a size is one number of equal pods.",
                 "Write replicas: 1 with parallelism and completions, or replicas with parallelism: 1.",
             )
-        if jobs not in (0, 1):
-            return Counter(entry)
-        return Counter(job, ("parallelism", "completions"))
+        return Counter(entry)
 
     def end_status(self, document: Mapping[str, Any]) -> Status | None:
         """Return the status by the JobSet's conditions."""
-        conditions = (document.get("status") or {}).get("conditions") or []
-        true = {condition["type"] for condition in conditions if condition.get("status") == "True"}
+        true = true_conditions(document)
         return "finished" if "Completed" in true else "failed" if "Failed" in true else None
 
     def _job(self, plan: Plan, role: Role, name: str, group: Group) -> dict[str, Any]:

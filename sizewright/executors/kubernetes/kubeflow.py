@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 from sizewright.executors.kubernetes.cluster_executor import ClusterExecutor
 from sizewright.executors.kubernetes.container_spec import YamlMap, expect_mapping
 from sizewright.executors.kubernetes.manifest_executor import set_if_present
+from sizewright.executors.kubernetes.objects import true_conditions
 from sizewright.executors.kubernetes.pod_command import Discovery
 from sizewright.executors.kubernetes.pod_template import metadata, pod_template
 from sizewright.executors.kubernetes.pods import PodLabels
@@ -74,6 +75,5 @@ class KubeflowExecutor(ClusterExecutor):
 
     def end_status(self, document: Mapping[str, Any]) -> Status | None:
         """Return the status by the TFJob's conditions."""
-        conditions = (document.get("status") or {}).get("conditions") or []
-        true = {condition["type"] for condition in conditions if condition.get("status") == "True"}
+        true = true_conditions(document)
         return "finished" if "Succeeded" in true else "failed" if "Failed" in true else None

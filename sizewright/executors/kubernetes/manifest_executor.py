@@ -263,6 +263,14 @@ class ManifestExecutor(RenderOnlyExecutor):
                 groups_by_role[role] = groups
         return groups_by_role
 
+    def named_groups(self, groups: Mapping[Role, tuple[Group, ...]]) -> list[tuple[Role, str, Group]]:
+        """Return each group with its role and the name of its entry, where entries are a list."""
+        return [
+            (role, name, group)
+            for role, role_groups in groups.items()
+            for name, group in zip(group_names(self.roles[role], len(role_groups)), role_groups, strict=True)
+        ]
+
     def minimal_manifest(self, plan: Plan, groups: Mapping[Role, tuple[Group, ...]]) -> dict[str, Any]:
         """Return a complete manifest, in which the sizes of the groups are not yet written."""
         raise NotImplementedError

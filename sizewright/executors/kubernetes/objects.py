@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import datetime
 from typing import Annotated, Any
 
@@ -155,3 +156,9 @@ def unusable_answer(request: str, reason: str) -> EngineError:
         f"The API server's answer to the request to {request} cannot be used: {beginning(reason, 200)}.",
         "Check which server the kubeconfig names, and whether a proxy stands in between.",
     )
+
+
+def true_conditions(document: Mapping[str, Any]) -> set[str]:
+    """Return the types of an object's conditions that are true; the object has been checked."""
+    conditions = (document.get("status") or {}).get("conditions") or []
+    return {condition["type"] for condition in conditions if condition.get("status") == "True"}

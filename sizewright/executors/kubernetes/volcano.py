@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 from sizewright.executors.kubernetes.cluster_executor import ClusterExecutor
 from sizewright.executors.kubernetes.container_spec import YamlMap
-from sizewright.executors.kubernetes.manifest_executor import group_names, set_if_present
+from sizewright.executors.kubernetes.manifest_executor import set_if_present
 from sizewright.executors.kubernetes.pod_command import Discovery
 from sizewright.executors.kubernetes.pod_template import metadata, pod_template
 from sizewright.executors.kubernetes.pods import PodLabels
@@ -43,11 +43,7 @@ class VolcanoExecutor(ClusterExecutor):
 
     def minimal_manifest(self, plan: Plan, groups: Mapping[Role, tuple[Group, ...]]) -> dict[str, Any]:
         """Return a manifest whose replicas find each other by Volcano's svc plugin. The job ends with its workers."""
-        tasks = [
-            self._task(plan, role, name, group)
-            for role, role_groups in groups.items()
-            for name, group in zip(group_names(self.roles[role], len(role_groups)), role_groups, strict=True)
-        ]
+        tasks = [self._task(plan, role, name, group) for role, name, group in self.named_groups(groups)]
         priority = {"priorityClassName": plan.job.deploy.priority_class} if plan.job.deploy.priority_class else {}
         return {
             "apiVersion": self.api_version,

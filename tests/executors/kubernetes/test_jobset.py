@@ -13,12 +13,21 @@ from sizewright.spec import Allocation, Job, Plan
 from sizewright.spec.units import GIB
 from tests.helpers.crds import validator
 
-BASE = """\
+POD = """\
+        template:
+          spec:
+            restartPolicy: Never
+            containers:
+            - name: trainer
+              image: ours:1
+              resources: {requests: {cpu: CORES, memory: 1Gi}}
+"""
+BASE = f"""\
 apiVersion: jobset.x-k8s.io/v1alpha2
 kind: JobSet
 metadata:
   generateName: ctr-
-  labels: {kueue.x-k8s.io/queue-name: ads}
+  labels: {{kueue.x-k8s.io/queue-name: ads}}
 spec:
   suspend: true   # Kueue's
   replicatedJobs:
@@ -28,24 +37,11 @@ spec:
       spec:
         parallelism: %s
         completions: %s
-        template:
-          spec:
-            restartPolicy: Never
-            containers:
-            - name: trainer
-              image: ours:1
-              resources: {requests: {cpu: 2, memory: 1Gi}}
+{POD.replace("CORES", "2")}\
   - name: ps
     template:
       spec:
-        template:
-          spec:
-            restartPolicy: Never
-            containers:
-            - name: trainer
-              image: ours:1
-              resources: {requests: {cpu: 1, memory: 1Gi}}
-"""
+{POD.replace("CORES", "1")}"""
 PLAN = Plan(
     id="p-1", kind="launch", job=Job(name="ctr"), target=Allocation.of(4, 2, 1.5, 0.5, 512, GIB, GIB), reason="best"
 )
