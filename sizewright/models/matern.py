@@ -15,10 +15,11 @@ LENGTH = 1.3  # in natural logarithms: a function changes as an axis is multipli
 FEATURES = 256
 
 
-def matern(a: Floats, b: Floats, length: float = LENGTH) -> Floats:
-    """Return the Matérn kernel (n, m) of places (n, k) and (m, k)."""
+def matern(a: Floats, b: Floats, length: float | Floats = LENGTH) -> Floats:
+    """Return the Matérn kernel (n, m) of places (n, k) and (m, k) with one length, or a length per axis (k,)."""
+    a, b = a / length, b / length
     squares = (a**2).sum(axis=1)[:, None] + (b**2).sum(axis=1)[None] - 2 * a @ b.T
-    distance = np.sqrt(3 * np.maximum(squares, 0.0)) / length
+    distance = np.sqrt(3 * np.maximum(squares, 0.0))
     kernel: Floats = (1 + distance) * np.exp(-distance)
     return kernel
 
@@ -30,15 +31,18 @@ class Features(NamedTuple):
     phases: Floats
 
     @classmethod
-    def draw(cls, dims: int, rng: np.random.Generator) -> Features:
-        """Draw features for places of `dims` dimensions."""
-        normal = rng.standard_normal((FEATURES, dims))
-        chi2 = rng.chisquare(3, (FEATURES, 1))
-        return cls(normal * np.sqrt(3 / chi2) / LENGTH, rng.uniform(0, 2 * np.pi, FEATURES))
+    def draw(
+        cls, dims: int, rng: np.random.Generator, length: float | Floats = LENGTH, count: int = FEATURES
+    ) -> Features:
+        """Draw `count` features for places of `dims` dimensions."""
+        normal = rng.standard_normal((count, dims))
+        chi2 = rng.chisquare(3, (count, 1))
+        return cls(normal * np.sqrt(3 / chi2) / length, rng.uniform(0, 2 * np.pi, count))
 
     def of(self, places: Floats) -> Floats:
-        """Return the features (n, f) of places (n, a)."""
-        waves: Floats = np.sqrt(2 / FEATURES) * np.cos(places @ self.frequencies.T + self.phases)
+        """Return the features (n, f) of places (n, a), in single precision, which is several times as fast."""
+        angles = (places @ self.frequencies.T + self.phases).astype(np.float32)
+        waves: Floats = np.float32(np.sqrt(2 / len(self.phases))) * np.cos(angles)
         return waves
 
 

@@ -43,6 +43,8 @@ PRIOR_SHARE = (4.0, 2.0)
 # A learned prior also knows residual and noise: the sd of their logarithms, and trials that this knowledge is worth.
 _LEARNED_LOG_SD, _LEARNED_FREEDOM = 0.5, 10
 _MIN_SD = 0.02
+# An allocation whose weight is below this is contradicted by all others, and the draws are drawn again.
+_CONTRADICTED = 0.5
 _WITHIN_RUN = {"noise": (float(np.log(0.02)), 0.5)}
 # Weights of log E and of the synchronous mode, as distances in the residual's space.
 _SIZE_WEIGHT, _SYNC_WEIGHT = 0.25, 1.1
@@ -122,13 +124,19 @@ class ThroughputModel(BaseThroughputModel):
         self.repeats_ = pool_repeats(trials.axes, rates - self.mean_rate_)
         self._axes = trials.axes.pick(self.repeats_.rows)
         self._others = self._other_predictions(X, trials=True).pick(trials.rows[self.repeats_.rows])
-        self.process_ = ResidualProcess(_places(self._axes), self.repeats_.counts)
-
-        means, sds = self._parameter_priors()
-        rng = np.random.default_rng(self.seed)
-        self.draws_ = sample(self._log_likelihood, means, sds, rng, Effort())
-        self.residuals_ = self._residuals(self.draws_)
+        self._sample(self.repeats_.counts)
+        weights = self.process_.tail_weights(self.residuals_, self._scales(self.draws_), self.lengths_)
+        if (weights < _CONTRADICTED).any():
+            self._sample(self.repeats_.counts * weights)
         return self
+
+    def _sample(self, counts: Floats) -> None:
+        """Draw from the posterior, where each allocation is the mean of `counts` (n,) trials."""
+        rng = np.random.default_rng(self.seed)
+        self.process_ = ResidualProcess(_places(self._axes), counts)
+        self.draws_ = sample(self._log_likelihood, *self._parameter_priors(), rng, Effort())
+        self.residuals_ = self._residuals(self.draws_)
+        self.lengths_ = self.process_.draw_lengths(self.residuals_, self._scales(self.draws_), rng)
 
     def predict(self, X: Table) -> Floats:
         """Return samples/s (n,): the geometric mean over the posterior.
@@ -172,7 +180,8 @@ class ThroughputModel(BaseThroughputModel):
         step = min(max(1, step), len(self.draws_) // _MIN_DRAWS)
         thinning = slice(None, None, max(step, math.ceil(len(self.draws_) / count)))
         draws = self.draws_[thinning]
-        residuals = self.process_.paths(self.residuals_[thinning], self._scales(draws), _places(axes), rng)
+        lengths = self.lengths_[thinning]
+        residuals = self.process_.paths(self.residuals_[thinning], self._scales(draws), lengths, _places(axes), rng)
         rates = self._blended_log_rates(draws, axes, self._other_predictions(X)) + residuals + self.mean_rate_
         return np.asarray(np.exp(limit_by_links(rates, self._link_limit(X))[0]))
 
@@ -205,7 +214,7 @@ class ThroughputModel(BaseThroughputModel):
         count = len(axes.workers)
         max_draws = max(_MIN_DRAWS, _MAX_CELLS_OF_MOMENTS // max(count, 1))
         thinning = slice(None, None, max(1, len(self.draws_) // max_draws))
-        draws, residuals = self.draws_[thinning], self.residuals_[thinning]
+        draws, residuals, lengths = self.draws_[thinning], self.residuals_[thinning], self.lengths_[thinning]
         scales = self._scales(draws)
         link_limit, others = self._link_limit(X), self._other_predictions(X)
 
@@ -213,7 +222,7 @@ class ThroughputModel(BaseThroughputModel):
         for start in range(0, count, _BLOCK_ROWS):
             rows = slice(start, start + _BLOCK_ROWS)
             block = axes.pick(rows)
-            residual_mean, residual_variance = self.process_.moments(residuals, scales, _places(block))
+            residual_mean, residual_variance = self.process_.moments(residuals, scales, lengths, _places(block))
             rates = self._blended_log_rates(draws, block, others.pick(rows)) + residual_mean + self.mean_rate_
             rates, link_variance = limit_by_links(rates, link_limit[rows])
             mean[rows] = rates.mean(axis=0)

@@ -1,24 +1,36 @@
 """The residual of a curve, as a Gaussian process in the logarithms of the axes.
 
-The process is τ² times a Matérn kernel (ν = 3/2) plus noise σ², around a level with a flat prior, which is integrated
-out (Rasmussen and Williams 2006, eqs 2.41 to 2.45, with one constant). τ and σ differ from draw to draw but the kernel
-does not, so one eigendecomposition serves all draws. Trials of one allocation are pooled: where a residual is the mean
-of several, everything is multiplied by the root of their number, which makes the noise the same everywhere.
+The process is τ² times a Matérn kernel (ν = 3/2) with a length per axis, plus noise σ², around a level with a flat
+prior, which is integrated out (Rasmussen and Williams 2006, eqs 2.41 to 2.45, with one constant). The lengths follow
+their prior log ℓ ~ N(log 1.6, 1), which a fixed set of vectors covers: the likelihood of a draw is the mean over them,
+and each draw then gets one vector by its likelihood. τ and σ differ from draw to draw but the kernel of a vector does
+not, so one eigendecomposition of each serves all draws. Trials of one allocation are pooled: where a residual is the
+mean of several, everything is multiplied by the root of their number, which makes the noise the same everywhere.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import logsumexp, ndtri
+from scipy.stats import qmc
 
 from sizewright.models.axes import Axes
-from sizewright.models.matern import FEATURES, Features, matern
+from sizewright.models.matern import Features, matern
 
 Floats = NDArray[np.float64]
+Integers = NDArray[np.int64]
 
 _JITTER = 1e-9
+_LENGTH_VECTORS = 32
+_MAX_USED_VECTORS = 16  # a prediction computes a kernel for each
+_FEATURES = 96  # of the paths of one vector
+_LOG_LENGTH = (float(np.log(1.6)), 1.0)
+# Student's t of the noise about what the other allocations predict.
+_TAIL_FREEDOM = 4.0
 
 
 class ResidualScales(NamedTuple):
@@ -31,7 +43,7 @@ class ResidualScales(NamedTuple):
 class Repeats(NamedTuple):
     """Distinct allocations (n), in the order in which they were first measured, and the spread of their trials."""
 
-    rows: NDArray[np.int64]
+    rows: Integers
     """The first trial of each allocation."""
     rates: Floats
     """Mean log samples/s (n,)."""
@@ -56,58 +68,128 @@ def pool_repeats(axes: Axes, rates: Floats) -> Repeats:
     return Repeats(first[order], means[order], counts[order], float(((rates - means[group]) ** 2).sum()))
 
 
-class ResidualProcess:
-    """A process at `places` (n, a), where residuals are means of `counts` (n,) trials, by default of one."""
+def prior_lengths(axes: int) -> Floats:
+    """Return vectors of lengths (k, axes) that cover their prior evenly."""
+    uniform = qmc.Sobol(axes, rng=0).random(_LENGTH_VECTORS)
+    mean, sd = _LOG_LENGTH
+    return np.asarray(np.exp(mean + sd * ndtri(np.clip(uniform, 1e-3, 1 - 1e-3))))
 
-    def __init__(self, places: Floats, counts: Floats | None = None) -> None:
+
+class ResidualProcess:
+    """A process at `places` (n, a), where residuals are means of `counts` (n,) trials, by default of one.
+
+    `lengths` (k, a) are the vectors of lengths per axis, by default those that cover the prior.
+    """
+
+    def __init__(self, places: Floats, counts: Floats | None = None, lengths: Floats | None = None) -> None:
         self.places = places
+        self._lengths = prior_lengths(places.shape[1]) if lengths is None else lengths
         root = self._root = np.sqrt(np.ones(len(places)) if counts is None else counts)
-        kernel = matern(places, places) + _JITTER * np.eye(len(places))
-        self._values, vectors = np.linalg.eigh(kernel * root * root[:, None])
+        kernels = np.array([matern(places, places, length) for length in self._lengths]) + _JITTER * np.eye(len(places))
+        self._values, vectors = np.linalg.eigh(kernels * root * root[:, None])  # (k, n) and (k, n, n)
         self._vectors = root[:, None] * vectors
-        self._ones = self._vectors.sum(axis=0)
+        self._ones = self._vectors.sum(axis=1)
 
     def log_likelihood(self, residuals: Floats, scales: ResidualScales) -> Floats:
-        """Return the log likelihood (d,) of the residuals (d, n) of each draw, the level integrated out."""
-        precision = self._precision(scales)
-        rotated = residuals @ self._vectors
-        level_precision = precision @ self._ones**2
-        cross = (precision * rotated) @ self._ones
-        squares = (precision * rotated**2).sum(axis=1) - cross**2 / level_precision
-        total: Floats = -0.5 * (squares - np.log(precision).sum(axis=1) + np.log(level_precision))
-        return total
+        """Return the log likelihood (d,) of the residuals (d, n) of each draw; level and lengths are integrated out."""
+        by_length = self._log_likelihoods(residuals, scales)
+        return np.asarray(logsumexp(by_length, axis=0) - np.log(len(self._lengths)))
 
-    def moments(self, residuals: Floats, scales: ResidualScales, at: Floats) -> tuple[Floats, Floats]:
+    def draw_lengths(self, residuals: Floats, scales: ResidualScales, rng: np.random.Generator) -> Integers:
+        """Return which vector of lengths each draw has (d,), drawn by likelihood; all draws share the likeliest 16."""
+        by_length = self._log_likelihoods(residuals, scales)
+        weights = np.exp(by_length - logsumexp(by_length, axis=0))
+        likeliest = np.argsort(-weights.sum(axis=1))[:_MAX_USED_VECTORS]
+        cumulative = np.cumsum(weights[likeliest], axis=0)
+        chosen = (cumulative < rng.random(len(residuals)) * cumulative[-1]).sum(axis=0)
+        return np.asarray(likeliest[np.minimum(chosen, len(likeliest) - 1)])
+
+    def moments(
+        self, residuals: Floats, scales: ResidualScales, lengths: Integers, at: Floats
+    ) -> tuple[Floats, Floats]:
         """Return mean and variance (d, m) of level plus residual at `at` (m, a), without noise."""
-        precision = self._precision(scales)
-        level, weights = self._solve(residuals, precision)
-        rotated = matern(at, self.places) @ self._vectors
-        tau2 = scales.residual[:, None] ** 2
-        mean: Floats = level + tau2 * (weights @ rotated.T)
-        explained = precision @ (rotated**2).T
-        level_precision = (precision @ self._ones**2)[:, None]
-        shortfall = 1 - tau2 * ((precision * self._ones) @ rotated.T)
-        variance = tau2 * (1 - tau2 * explained) + shortfall**2 / level_precision
-        return mean, np.asarray(np.maximum(variance, 0.0))
+        mean, variance = np.empty((2, len(residuals), len(at)))
+        for k, draws in _by_vector(lengths):
+            mean[draws], variance[draws] = self._moments_of(k, residuals[draws], _pick(scales, draws), at)
+        return mean, np.maximum(variance, 0.0)
 
-    def paths(self, residuals: Floats, scales: ResidualScales, at: Floats, rng: np.random.Generator) -> Floats:
+    def paths(
+        self, residuals: Floats, scales: ResidualScales, lengths: Integers, at: Floats, rng: np.random.Generator
+    ) -> Floats:
         """Return a posterior function of each draw (d, m): a prior path corrected at the trials (Wilson 2020)."""
-        features = Features.draw(self.places.shape[1], rng)
-        weights = rng.standard_normal((len(residuals), FEATURES)) * scales.residual[:, None]
+        paths = np.empty((len(residuals), len(at)))
+        for k, draws in _by_vector(lengths):
+            paths[draws] = self._paths_of(k, residuals[draws], _pick(scales, draws), at, rng)
+        return paths
+
+    def tail_weights(self, residuals: Floats, scales: ResidualScales, lengths: Integers) -> Floats:
+        """Return the weight (n,) of each allocation, at most 1: less where all others contradict it.
+
+        Each residual is compared with its prediction from the others (Rasmussen and Williams 2006, eq. 5.12); its
+        weight is that of Student's t with 4 degrees of freedom.
+        """
+        count = len(self.places)
+        error, variance = np.zeros(count), np.zeros(count)
+        for k, draws in _by_vector(lengths):
+            precision = self._precision(k, _pick(scales, draws))[:, None, :]
+            inverse = precision * self._vectors[k] @ self._vectors[k].T  # (d, n, n)
+            ones = inverse.sum(axis=2, keepdims=True)
+            inverse = inverse - ones * ones.transpose(0, 2, 1) / ones.sum(axis=1, keepdims=True)
+            own = np.maximum(np.diagonal(inverse, axis1=1, axis2=2), 1e-12)
+            error += ((inverse @ residuals[draws][:, :, None])[:, :, 0] / own).sum(axis=0)
+            variance += (1 / own).sum(axis=0)
+        squares = (error / len(residuals)) ** 2 / np.maximum(variance / len(residuals), 1e-12)
+        return np.asarray(np.minimum((_TAIL_FREEDOM + 1) / (_TAIL_FREEDOM + squares), 1.0))
+
+    def _log_likelihoods(self, residuals: Floats, scales: ResidualScales) -> Floats:
+        """Return the log likelihood (k, d) of each vector of lengths and draw."""
+        rotated = residuals @ self._vectors
+        precision = self._precision(slice(None), scales)
+        level_precision = (precision @ (self._ones**2)[:, :, None])[:, :, 0]
+        cross = ((precision * rotated) @ self._ones[:, :, None])[:, :, 0]
+        squares = (precision * rotated**2).sum(axis=2) - cross**2 / level_precision
+        return np.asarray(-0.5 * (squares - np.log(precision).sum(axis=2) + np.log(level_precision)))
+
+    def _moments_of(self, k: int, residuals: Floats, scales: ResidualScales, at: Floats) -> tuple[Floats, Floats]:
+        precision = self._precision(k, scales)
+        level, weights = self._solve(k, residuals, precision)
+        rotated = matern(at, self.places, self._lengths[k]) @ self._vectors[k]
+        tau2 = scales.residual[:, None] ** 2
+        explained = precision @ (rotated**2).T
+        level_precision = (precision @ self._ones[k] ** 2)[:, None]
+        shortfall = 1 - tau2 * ((precision * self._ones[k]) @ rotated.T)
+        return level + tau2 * (weights @ rotated.T), tau2 * (1 - tau2 * explained) + shortfall**2 / level_precision
+
+    def _paths_of(
+        self, k: int, residuals: Floats, scales: ResidualScales, at: Floats, rng: np.random.Generator
+    ) -> Floats:
+        features = Features.draw(self.places.shape[1], rng, self._lengths[k], _FEATURES)
+        weights = rng.standard_normal((len(residuals), _FEATURES)) * scales.residual[:, None]
         noise = rng.standard_normal(residuals.shape) * scales.noise[:, None] / self._root
         corrections = residuals - weights @ features.of(self.places).T - noise
-        level, correction = self._solve(corrections, self._precision(scales))
-        rotated = matern(at, self.places) @ self._vectors
+        level, correction = self._solve(k, corrections, self._precision(k, scales))
+        rotated = matern(at, self.places, self._lengths[k]) @ self._vectors[k]
         path: Floats = weights @ features.of(at).T + level + scales.residual[:, None] ** 2 * (correction @ rotated.T)
         return path
 
-    def _precision(self, scales: ResidualScales) -> Floats:
-        """Return the precision (d, n) of the rotated residuals."""
-        variance = scales.residual[:, None] ** 2 * self._values + scales.noise[:, None] ** 2
+    def _precision(self, k: int | slice, scales: ResidualScales) -> Floats:
+        """Return the precision ([k,] d, n) of the rotated residuals."""
+        values = self._values[k][..., None, :]
+        variance = scales.residual[:, None] ** 2 * values + scales.noise[:, None] ** 2
         return np.asarray(1 / np.maximum(variance, 1e-12))
 
-    def _solve(self, residuals: Floats, precision: Floats) -> tuple[Floats, Floats]:
+    def _solve(self, k: int, residuals: Floats, precision: Floats) -> tuple[Floats, Floats]:
         """Return the level (d, 1), and the weights (d, n) of the rotated kernel."""
-        rotated = residuals @ self._vectors
-        level = ((precision * rotated) @ self._ones / (precision @ self._ones**2))[:, None]
-        return level, precision * (rotated - level * self._ones)
+        rotated, ones = residuals @ self._vectors[k], self._ones[k]
+        level = ((precision * rotated) @ ones / (precision @ ones**2))[:, None]
+        return level, precision * (rotated - level * ones)
+
+
+def _by_vector(lengths: Integers) -> Iterator[tuple[int, NDArray[np.bool_]]]:
+    """Yield each vector of lengths that draws have, and which draws (d,) have it."""
+    for k in np.unique(lengths):
+        yield int(k), lengths == k
+
+
+def _pick(scales: ResidualScales, draws: NDArray[np.bool_]) -> ResidualScales:
+    return ResidualScales(*(column[draws] for column in scales))
