@@ -61,6 +61,8 @@ class Explanation:
     """Number of distinct allocations that determine the model."""
     ceiling: float | None = None
     """Samples/s that no number of workers or PS exceeds."""
+    host_sd: float = 0.0
+    """Standard deviation of the host's state from trial to trial, in log CPU seconds a sample, that was corrected."""
 
 
 class BaseThroughputModel(ABC):

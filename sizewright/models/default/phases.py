@@ -1,11 +1,12 @@
 """A model of each measured phase of a step, put together to the throughput.
 
     own      = data + compute   ≈ a₀ + a₁·m + a₂·m/λ_w         seconds of a worker alone
-    exchange = pull + push      ≈ b₀ + b₁·m + b₂·m/p + b₃·p    seconds of an exchange without other workers
+    exchange = pull + push      ≈ b₀ + b₁·m + b₂·m/p + b₃·p + b₄·w·m/p + b₅/λ_p
     server   = CPU of a PS      ≈ c₀ + c₁·m + c₂·p             CPU seconds of all PS for one exchange
     T = ((own + exchange)^γ + (w·server / (p·λ_p))^γ)^(1/γ)    throughput = w·m / T
 
-All coefficients are fitted by NNLS with relative errors. The time of a worker and the limit of the PS are joined as in
+The terms b₄ and b₅ are the traffic through the link of a PS and its work on one exchange. All coefficients are fitted by
+NNLS with relative errors, to seconds as they are on a host in its mean state (`host_state.py`). The time of a worker and the limit of the PS are joined as in
 `curve.py`; γ and a common factor, for everything outside the phases, are fitted to the throughput.
 """
 
@@ -22,6 +23,7 @@ from typing_extensions import Self
 from sizewright.errors import NotEnoughDataError
 from sizewright.models._base import BaseThroughputModel, Explanation, Kind, check_interval
 from sizewright.models.axes import count_distinct, prepare_training_data
+from sizewright.models.host_state import HostState
 from sizewright.models.table import Columns, Table, as_columns, filled
 
 Floats = NDArray[np.float64]
@@ -29,7 +31,7 @@ Floats = NDArray[np.float64]
 PHASES = ("phase_data_s", "phase_pull_s", "phase_compute_s", "phase_push_s", "ps_cpu_used")
 EQUATIONS = {
     "own": "a₀ + a₁·m + a₂·m / λ_w",
-    "exchange": "b₀ + b₁·m + b₂·m / p + b₃·p",
+    "exchange": "b₀ + b₁·m + b₂·m / p + b₃·p + b₄·w·m / p + b₅ / λ_p",
     "server": "c₀ + c₁·m + c₂·p",
     "smooth": "T = ((own + exchange)^γ + (w·server / (p·λ_p))^γ)^(1/γ)",
 }
@@ -50,8 +52,8 @@ class PhasesModel(BaseThroughputModel):
 
     name = "phases"
 
-    def fit(self, X: Table, y: Any = None) -> Self:
-        """Learn from successful trials.
+    def fit(self, X: Table, y: Any = None, state: HostState | None = None) -> Self:
+        """Learn from successful trials; `state` is that of the host in each of them, if it is known already.
 
         Raises NotEnoughDataError with fewer than three distinct allocations that have phases.
         """
@@ -64,8 +66,9 @@ class PhasesModel(BaseThroughputModel):
         if self.distinct_ < 3:
             raise NotEnoughDataError("Fewer than three distinct allocations have measured phases.", 3 - self.distinct_)
         columns = {name: column[has_phases] for name, column in columns.items()}
-        rates = trials.throughput[has_phases]
-        seconds = _measured_seconds(columns, rates)
+        deviation = (state or HostState.of(X)).deviation[trials.rows][has_phases]
+        seconds = Phases(*(part / np.exp(deviation) for part in _measured_seconds(columns, trials.throughput[has_phases])))
+        rates = trials.throughput[has_phases] * np.exp(deviation)
         self.phases_ = Phases(*map(_relative_nnls, _terms(columns), seconds))
         log_rates = np.log(rates)
 
@@ -137,9 +140,10 @@ def _terms(columns: Columns) -> Phases:
     """Return the terms (n, k) of each part's equation."""
     one, ps = np.ones_like(columns["workers"]), np.maximum(columns["ps"], 1)
     batch, cores = columns["batch_size"], filled(columns["worker_cpu"], 1.0)
+    ps_cores = filled(columns["ps_cpu"], 1.0)
     return Phases(
         np.column_stack([one, batch, batch / cores]),
-        np.column_stack([one, batch, batch / ps, ps]),
+        np.column_stack([one, batch, batch / ps, ps, columns["workers"] * batch / ps, 1 / ps_cores]),
         np.column_stack([one, batch, ps]),
     )
 

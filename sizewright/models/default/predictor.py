@@ -30,13 +30,14 @@ from sizewright.models.default.links import Traffic, limit_by_links
 from sizewright.models.default.phases import PHASES, PhasesModel
 from sizewright.models.default.residual_process import ResidualProcess, ResidualScales, pool_repeats
 from sizewright.models.default.speed_normalization import normalize_host_speed
+from sizewright.models.host_state import HostState
 from sizewright.models.posterior import Effort, sample
 from sizewright.models.prior.curve import JobCurve
 from sizewright.models.table import Table, as_columns
 
 Floats = NDArray[np.float64]
 
-AUXILIARY_COLUMNS = ("throughput_se", "host_speed", "network_bytes", "embedding_bytes", *PHASES)
+AUXILIARY_COLUMNS = ("throughput_se", "host_speed", "network_bytes", "embedding_bytes", "worker_cpu_used", *PHASES)
 """Columns of a trial that the model uses in addition to throughput and allocation."""
 # The share of a learned prior in the curve: mean and standard deviation of its logit.
 PRIOR_SHARE = (4.0, 2.0)
@@ -116,9 +117,12 @@ class ThroughputModel(BaseThroughputModel):
         self.distinct_ = count_distinct(trials.axes)
         self.claimed_se_ = trials.relative_se
         self.traffic_ = Traffic.of(X)
-        self.phases_ = _fit_phases(X, y)
+        state = HostState.of(X)
+        self.host_sd_ = state.sd
+        self.phases_ = _fit_phases(X, y, state)
 
-        rates, self.speed_exponent_ = normalize_host_speed(trials.axes, np.log(trials.throughput), trials.host_speed)
+        rates = np.log(trials.throughput) + state.deviation[trials.rows]
+        rates, self.speed_exponent_ = normalize_host_speed(trials.axes, rates, trials.host_speed)
         self.mean_rate_ = float(rates.mean())
         self.reference_ = curve.reference(trials.axes)
         self.repeats_ = pool_repeats(trials.axes, rates - self.mean_rate_)
@@ -164,7 +168,7 @@ class ThroughputModel(BaseThroughputModel):
         check_interval(coverage, kind)
         mean, variance = self._moments(X)
         if kind == "trial":
-            variance = variance + float(np.mean(self._scales(self.draws_).noise ** 2))
+            variance = variance + float(np.mean(self._scales(self.draws_).noise ** 2)) + self.host_sd_**2
         freedom = max(self.repeats_.counts.sum() - 1, 2) + (_LEARNED_FREEDOM if self.prior_curve else 0)
         half_width = stdtrit(freedom, 0.5 + coverage / 2) * np.sqrt(variance)
         return np.exp(mean), np.exp(mean - half_width), np.exp(mean + half_width)
@@ -205,6 +209,7 @@ class ThroughputModel(BaseThroughputModel):
             distinct_allocations=self.distinct_,
             enough=True,
             needed=self.min_trials,
+            host_sd=self.host_sd_,
         )
 
     def _moments(self, X: Table) -> tuple[Floats, Floats]:
@@ -284,10 +289,10 @@ class ThroughputModel(BaseThroughputModel):
         return ResidualScales(np.exp(draws[:, curve.NAMES.index("residual")]), np.sqrt(noise**2 + self.claimed_se_**2))
 
 
-def _fit_phases(X: Table, y: ArrayLike | None) -> PhasesModel | None:
+def _fit_phases(X: Table, y: ArrayLike | None, state: HostState) -> PhasesModel | None:
     """Return a model of the trials' phases; None where fewer than three allocations have phases."""
     try:
-        return PhasesModel().fit(X, y)
+        return PhasesModel().fit(X, y, state)
     except NotEnoughDataError:
         return None
 

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from sizewright.datasets.trials.files import import_trials
 from sizewright.errors import InputError
+from sizewright.models.host_state import HostState
 from sizewright.models.table import as_columns, successful
 from sizewright.profiler.planner.candidates import ALLOCATION_COLUMNS, CandidateSet, log_coordinates
 
@@ -40,24 +41,43 @@ class MeasuredTable:
         return np.array([float(np.median(m)) if len(m) else 0.0 for m in self.measurements])
 
     @cached_property
-    def smoothed(self) -> tuple[Floats, float]:
-        """Denoised samples/s (n,), and the noise of one measurement as a standard deviation of the log.
+    def at_mean_state(self) -> tuple[Floats, ...]:
+        """The measurements as they would be on a host in its mean state (`models/host_state.py`)."""
+        counts = [len(rows) for rows in self.rows]
+        if not sum(counts):
+            return self.measurements
+        trials = pd.concat(self.rows)
+        rates = trials["throughput"].to_numpy(float) * np.exp(HostState.of(trials).deviation)
+        return tuple(np.split(rates, np.cumsum(counts)[:-1]))
 
-        A Gaussian process with a length scale for each axis is fitted to all measurements (its noise by marginal
-        likelihood), so that the maximum of a noisy table is not a lucky draw.
+    @cached_property
+    def smoothed(self) -> tuple[Floats, float]:
+        """Denoised samples/s (n,) on a host in its mean state, and the noise of one measurement that remains there.
+
+        The noise is a standard deviation of the log. A Gaussian process with a length scale for each axis is fitted to
+        all measurements (its noise by marginal likelihood), so that the maximum of a noisy table is not a lucky draw.
         """
+        return self._smooth(self.at_mean_state)
+
+    @cached_property
+    def smoothed_as_measured(self) -> tuple[Floats, float]:
+        """The same of the measurements as they are."""
+        return self._smooth(self.measurements)
+
+    def _smooth(self, measurements: Sequence[Floats]) -> tuple[Floats, float]:
         from sizewright.models.forms.regressors import SmoothRegressor
 
         points = log_coordinates(as_columns(self.allocations, ALLOCATION_COLUMNS))
         points = points[:, np.ptp(points, axis=0) > 0]
-        counts = np.array([len(m) for m in self.measurements])
+        counts = np.array([len(m) for m in measurements])
+        medians = np.array([np.median(m) if len(m) else 0.0 for m in measurements])
         allocation_of = np.repeat(np.arange(len(self)), counts)
-        gp = SmoothRegressor(restarts=3).fit(points[allocation_of], np.log(np.concatenate(self.measurements)))
+        gp = SmoothRegressor(restarts=3).fit(points[allocation_of], np.log(np.concatenate(measurements)))
         # The more often an allocation was measured, the more its own median counts against the curve.
         sd, noise = gp.moments(points)[1], gp.noise_
         curve_variance = np.maximum(sd**2 - noise**2, 1e-12)
         weight = curve_variance / (curve_variance + noise**2 / np.maximum(counts, 1))
-        log_rates = (1 - weight) * gp.predict(points) + weight * np.log(np.maximum(self.raw, 1e-12))
+        log_rates = (1 - weight) * gp.predict(points) + weight * np.log(np.maximum(medians, 1e-12))
         return np.where(counts > 0, np.exp(log_rates), 0.0), noise
 
 
