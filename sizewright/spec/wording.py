@@ -439,6 +439,10 @@ _TARGET: dict[str, str | Callable[[Values], str]] = {
     "deadline_not_used": "The deadline of {deadline_s:time} is not used: the objective is {objective}.",
     "target_without_caps": "Without caps the target would be {allocation}.",
     "input_bound": _input_bound,
+    "host_state": (
+        "The trials are compared as on a host in its mean state: the CPU seconds of a sample varied by about "
+        "{host_sd:.0%} from trial to trial."
+    ),
     "one_more_worker": (
         "One more worker would change the throughput by {throughput:+.1%} and the price per hour by {price:+.1%}."
     ),

@@ -7,7 +7,6 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from sizewright.datasets.trials.trial import Trial
-from sizewright.models._base import BaseThroughputModel
 from sizewright.models.memory._base import MEMORY_STEP_BYTES, rounded_up
 from sizewright.models.memory.memory_model import MARGIN
 from sizewright.models.prior import JobCurve
@@ -24,6 +23,7 @@ from sizewright.spec.units import MIB, format_bytes, format_count, format_percen
 from sizewright.spec.wording import AXIS_WORDS, ROLE_WORDS
 
 _MAX_HALF_WIDTH = 0.1  # of the interval, as a share of the throughput; wider intervals are mentioned
+_MIN_HOST_SD = 0.03  # a smaller variation of the host's state is not mentioned
 _MIN_GROWTH_PER_HOUR = 64 * MIB  # slower growth of a replica's memory is not mentioned
 _ROUNDING = 1 + 1e-9
 
@@ -50,7 +50,10 @@ def reasons(selection: Selection) -> Iterator[Reason]:
             yield ruling.result.reason.adding(cap=ruling.cap, ruled_out=ruling.ruled_out)
     if uncapped != chosen and not allowed[uncapped]:
         yield Reason.of("target_without_caps", allocation=scored.grid.allocation(uncapped).describe())
-    yield from _ceiling_reason(job, selection.model, selection.trials)
+    explanation = selection.model.explain()
+    yield from _ceiling_reason(job, explanation.ceiling, selection.trials)
+    if explanation.host_sd >= _MIN_HOST_SD:
+        yield Reason.of("host_state", host_sd=explanation.host_sd)
     yield from _one_more_worker(scored, chosen)
     yield from beyond_supported(selection.evaluation.cap_input, chosen)
     yield _memory_reason(selection)
@@ -71,9 +74,8 @@ def _prior_reason(curve: JobCurve, trials: int) -> Reason:
     )
 
 
-def _ceiling_reason(job: Job, model: BaseThroughputModel, trials: Sequence[Trial]) -> Iterator[Reason]:
+def _ceiling_reason(job: Job, ceiling: float | None, trials: Sequence[Trial]) -> Iterator[Reason]:
     """Say that the input pipeline limits the throughput, if the model has such a ceiling."""
-    ceiling = model.explain().ceiling
     if ceiling is None:
         return
     phases = [(t.phase_data_s, t.phase_compute_s) for t in trials if t.phase_data_s and t.phase_compute_s]
