@@ -15,6 +15,8 @@ which waits busily, gets no correction that its trials do not show. The form is 
 
 from __future__ import annotations
 
+from collections import defaultdict
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -22,6 +24,7 @@ from numpy.typing import NDArray
 from scipy.special import softmax
 from typing_extensions import Self
 
+from sizewright.datasets.trials.trial import Trial
 from sizewright.models.matern import matern
 from sizewright.models.table import Columns, Table, as_columns, filled
 
@@ -44,6 +47,8 @@ _LOG_SD = (float(np.log(0.06)), 0.7)
 _LEVEL_SD = 10.0  # as good as a flat prior
 _MIN_TRIALS, _MAX_PLACES = 3, 512
 _MAX_SHARE_OF_CORES = 1.1
+_MAX_JUMP, _MAX_DEVIATION = 1.5, 0.5
+"""Log CPU seconds that differ more from the median of the trials, or from the curve, tell a mistake and no state."""
 
 
 class HostState(NamedTuple):
@@ -67,8 +72,31 @@ class HostState(NamedTuple):
         if len(known) < _MIN_TRIALS:
             return cls(deviation, 0.0)
         axes = np.column_stack([np.log(np.maximum(filled(columns[name], 1.0)[known], 0.05)) for name in _SLOPES])
-        deviation[known], sd = _deviations(axes - axes.mean(axis=0), log_seconds[known])
+        axes -= axes.mean(axis=0)
+        detrended = log_seconds[known] - axes @ np.array([slope for slope, _ in _SLOPES.values()])
+        kept = np.abs(detrended - np.median(detrended)) <= _MAX_JUMP
+        while True:
+            found, sd = _deviations(axes[kept], detrended[kept])
+            if np.abs(found).max() <= _MAX_DEVIATION:
+                break
+            kept[np.flatnonzero(kept)[np.argmax(np.abs(found))]] = False
+        deviation[known[kept]] = found
         return cls(deviation, sd)
+
+
+def at_mean_state(trials: Sequence[Trial]) -> list[Trial]:
+    """Return trials of any jobs, each with the throughput that it would have on a host in its mean state."""
+    factors = np.ones(len(trials))
+    rows_of_job = defaultdict(list)
+    for row, trial in enumerate(trials):
+        if trial.usable:
+            rows_of_job[trial.job_hash].append(row)
+    for rows in rows_of_job.values():
+        factors[rows] = np.exp(HostState.of([trials[row] for row in rows]).deviation)
+    return [
+        trial if factor == 1 else trial.model_copy(update={"throughput": (trial.throughput or 0.0) * factor})
+        for trial, factor in zip(trials, factors, strict=True)
+    ]  # fmt: skip
 
 
 def _log_cpu_seconds(columns: Columns) -> Floats:
@@ -83,21 +111,22 @@ def _log_cpu_seconds(columns: Columns) -> Floats:
     return np.where(np.isfinite(log_seconds), log_seconds, np.nan)
 
 
-def _deviations(axes: Floats, log_seconds: Floats) -> tuple[Floats, float]:
-    """Return the deviations (n,) from the smooth curve over centred `axes` (n, a), and their standard deviation."""
+def _deviations(axes: Floats, detrended: Floats) -> tuple[Floats, float]:
+    """Return the deviations (n,) from the smooth curve over centred `axes` (n, a), and their standard deviation.
+
+    `detrended` are log CPU seconds (n,) without the mean slopes of the trend.
+    """
     places, place_of = np.unique(axes.round(9), axis=0, return_inverse=True)
     counts = np.bincount(place_of).astype(float)
     if len(places) > _MAX_PLACES:
         kept = np.linspace(0, len(places) - 1, _MAX_PLACES).astype(int)
     else:
         kept = np.arange(len(places))
-    slopes, slope_sds = np.array(list(_SLOPES.values())).T
-    detrended = log_seconds - axes @ slopes
     centre = float(np.median(detrended))
     means = np.bincount(place_of, detrended - centre) / counts
     squares = float(((detrended - centre - means[place_of]) ** 2).sum())
 
-    scaled = places * slope_sds
+    scaled = places * np.array([sd for _, sd in _SLOPES.values()])
     trend = _LEVEL_SD**2 + scaled @ scaled[kept].T  # (p, k)
     kernel = matern(places, places[kept])
     grid = [(smooth, host) for smooth in _SMOOTH_SDS for host in _HOST_SDS]
@@ -106,7 +135,7 @@ def _deviations(axes: Floats, log_seconds: Floats) -> tuple[Floats, float]:
         covariance = trend + smooth**2 * kernel
         cholesky = np.linalg.cholesky(covariance[kept] + np.diag(host**2 / counts[kept] + 1e-8))
         white = np.linalg.solve(cholesky, means[kept])
-        repeats = -0.5 * squares / host**2 - (len(log_seconds) - len(places)) * np.log(host)
+        repeats = -0.5 * squares / host**2 - (len(detrended) - len(places)) * np.log(host)
         prior = -0.5 * sum(((np.log(sd) - _LOG_SD[0]) / _LOG_SD[1]) ** 2 for sd in (smooth, host))
         likelihoods.append(-0.5 * white @ white - np.log(np.diag(cholesky)).sum() + repeats + prior)
         curves.append(covariance @ np.linalg.solve(cholesky.T, white))

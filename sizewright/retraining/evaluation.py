@@ -11,9 +11,10 @@ import pandas as pd
 from numpy.typing import NDArray
 from scipy.stats import spearmanr
 
-from sizewright.datasets.trial_bank.noise import median_speed_factors, repeat_noise
+from sizewright.datasets.trial_bank.noise import is_steady, median_speed_factors, repeat_noise
 from sizewright.datasets.trials.trial import Trial
 from sizewright.errors import NotEnoughDataError
+from sizewright.models.host_state import at_mean_state
 from sizewright.models.prior import LearnedPrior
 from sizewright.profiler.planner.candidates import table_price
 from sizewright.retraining.lessons import Lessons
@@ -68,11 +69,12 @@ class MeasuredRates(NamedTuple):
 
 def measured_rates(lessons: Lessons) -> dict[str, MeasuredRates]:
     """Return the measured throughput of each job, by its hash."""
-    factors = median_speed_factors(lessons.trials, repeat_noise(lessons.trials).exponent)
+    trials = at_mean_state(lessons.trials)
+    factors = median_speed_factors(trials, repeat_noise(trials).exponent)
     rates: dict[tuple[object, ...], list[float]] = {}
     first: dict[tuple[object, ...], Trial] = {}
-    for trial, factor in zip(lessons.trials, factors, strict=True):
-        if trial.usable and trial.job_hash in lessons.jobs:
+    for trial, factor in zip(trials, factors, strict=True):
+        if trial.usable and is_steady(trial) and trial.job_hash in lessons.jobs:
             allocation = (trial.job_hash, *(getattr(trial, axis) for axis in _ALLOCATION_FIELDS))
             first.setdefault(allocation, trial)
             rates.setdefault(allocation, []).append(np.log(trial.throughput or 0.0) + np.log(factor))

@@ -89,7 +89,8 @@ def retrain(
             f"learning from {format_count(len(lessons.trials), 'trial')} of {format_count(len(lessons.jobs), 'job')}"
         )
         learned = learn(lessons)
-        verdict = _judge_against(learned.scores["held-out"], learned.held_out, learned.prior.noise_sd, rival, limits)
+        noise_sd = learned.prior.corrected_noise_sd
+        verdict = _judge_against(learned.scores["held-out"], learned.held_out, noise_sd, rival, limits)
         result = Retraining(
             promoted=False,
             reason=verdict.reason,
@@ -146,7 +147,7 @@ def _judge_again(
     """Judge a version that has learned from the same data, by the current champion and limits."""
     twin, held_out = registry.load(known, TWIN), to_judge(lessons)
     scores = score_prior(twin, held_out)
-    verdict = _judge_against(scores, held_out, twin.noise_sd, _rival(registry, champion, bank), limits)
+    verdict = _judge_against(scores, held_out, twin.corrected_noise_sd, _rival(registry, champion, bank), limits)
     result = _with_reasons(_no_new_data(lessons, lessons.digest, known), *verdict.reasons)
     return _promote_or_tag(result, verdict, known, registry, champion, _judgement_tags(champion, limits))
 

@@ -14,7 +14,10 @@ AT_ONCE = Timing(warm_up_s=0, first_warm_up_s=0, block_s=0)
 
 
 class SteadyTrainer:
-    """Every worker takes a step each `step_s`; `fails` maps the number of a scaling to its error."""
+    """Every worker takes a step each `step_s`; `fails` maps the number of a scaling to its error.
+
+    A step costs the same CPU seconds however long it takes, so that slower ones use fewer cores.
+    """
 
     def __init__(
         self,
@@ -50,13 +53,14 @@ class SteadyTrainer:
         allocation = self.scaled[-1][0]
         each = self._step_s(len(self.scaled)) if callable(self._step_s) else self._step_s
         steps = int(self._at_s / each + 1e-9)
+        busy_s = self._at_s * 0.1 / each
         about = {"at_s": self._at_s, "throttled_s": 0.01 * self._at_s, "limited_by": self._limited_by}
         about["cfs_period_ms"] = 20
         workers = [
             ReplicaMetrics.model_validate(
                 about
                 | {
-                    "role": "worker", "index": i, "cpu_s": self._share * resources.cpu * self._at_s,
+                    "role": "worker", "index": i, "cpu_s": self._share * resources.cpu * busy_s,
                     "memory_peak_bytes": 1000 + i, "steps": steps, "samples": steps * allocation.batch_size,
                     "last_step_at_s": steps * each, "data_s": 0.001 * steps, "pull_s": 0.002 * steps,
                     "compute_s": 0.003 * steps, "push_s": 0.004 * steps, "unique_rows": 7 * steps,
@@ -69,7 +73,7 @@ class SteadyTrainer:
             ReplicaMetrics.model_validate(
                 about
                 | {
-                    "role": "ps", "index": i, "cpu_s": 0.5 * resources.cpu * self._at_s, "memory_peak_bytes": 2000 + i,
+                    "role": "ps", "index": i, "cpu_s": 0.5 * resources.cpu * busy_s, "memory_peak_bytes": 2000 + i,
                     "exchanges": steps * len(workers), "busy_s": 0.005 * (i + 1) * steps * len(workers),
                     "lookups": 100 * (i + 1) * steps, "rows": 50, "embedding_bytes": 640,
                 }

@@ -36,7 +36,7 @@ def quota_bound(count: int, host_sd: float, repeats: int = 1) -> tuple[pd.DataFr
 def test_the_state_of_the_host_is_recovered() -> None:
     trials, truth = quota_bound(12, 0.1)
     state = HostState.of(trials)
-    assert np.corrcoef(state.deviation, truth)[0, 1] > 0.8
+    assert np.corrcoef(state.deviation, truth)[0, 1] > 0.7
     assert 0.05 < state.sd < 0.2
 
 
@@ -85,6 +85,6 @@ def test_the_model_repeats_better_and_expects_the_state_of_another_trial() -> No
 def test_the_truth_of_a_table_is_that_of_a_host_in_its_mean_state() -> None:
     trials, _ = quota_bound(12, 0.1, repeats=2)
     table = one_table(trials, "quota")
-    truth = quota_bound(12, 0.0)[0].throughput.to_numpy()[:len(table)]
+    truth = quota_bound(12, 0.0)[0].throughput.to_numpy()[: len(table)]
     errors = [np.std(np.log(smoothed[0] / truth)) for smoothed in (table.smoothed, table.smoothed_as_measured)]
     assert errors[0] < errors[1]

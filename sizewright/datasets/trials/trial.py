@@ -118,6 +118,13 @@ class Trial(Record):
         """Return whether a model may learn from this trial."""
         return self.status == "ok" and bool(self.throughput)
 
+    @property
+    def cores_used(self) -> float | None:
+        """Return the cores that all workers and PS used; None if a role's are unknown."""
+        if self.worker_cpu_used is None or (self.ps and self.ps_cpu_used is None):
+            return None
+        return self.workers * self.worker_cpu_used + self.ps * (self.ps_cpu_used or 0.0)
+
 
 class Trials(list[Trial]):
     """A list of trials, which prints as a table and converts to a data frame."""

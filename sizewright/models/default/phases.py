@@ -5,9 +5,10 @@
     server   = CPU of a PS      ≈ c₀ + c₁·m + c₂·p             CPU seconds of all PS for one exchange
     T = ((own + exchange)^γ + (w·server / (p·λ_p))^γ)^(1/γ)    throughput = w·m / T
 
-The terms b₄ and b₅ are the traffic through the link of a PS and its work on one exchange. All coefficients are fitted by
-NNLS with relative errors, to seconds as they are on a host in its mean state (`host_state.py`). The time of a worker and the limit of the PS are joined as in
-`curve.py`; γ and a common factor, for everything outside the phases, are fitted to the throughput.
+The terms b₄ and b₅ are the traffic through the link of a PS and its work on one exchange. All coefficients are fitted
+by NNLS with relative errors, to seconds as they are on a host in its mean state (`host_state.py`). The time of a worker
+and the limit of the PS are joined as in `curve.py`; γ and a common factor, for everything outside the phases, are
+fitted to the throughput.
 """
 
 from __future__ import annotations
@@ -66,9 +67,9 @@ class PhasesModel(BaseThroughputModel):
         if self.distinct_ < 3:
             raise NotEnoughDataError("Fewer than three distinct allocations have measured phases.", 3 - self.distinct_)
         columns = {name: column[has_phases] for name, column in columns.items()}
-        deviation = (state or HostState.of(X)).deviation[trials.rows][has_phases]
-        seconds = Phases(*(part / np.exp(deviation) for part in _measured_seconds(columns, trials.throughput[has_phases])))
-        rates = trials.throughput[has_phases] * np.exp(deviation)
+        slower = np.exp((state or HostState.of(X)).deviation[trials.rows][has_phases])
+        seconds = Phases(*(part / slower for part in _measured_seconds(columns, trials.throughput[has_phases])))
+        rates = trials.throughput[has_phases] * slower
         self.phases_ = Phases(*map(_relative_nnls, _terms(columns), seconds))
         log_rates = np.log(rates)
 

@@ -44,8 +44,6 @@ PRIOR_SHARE = (4.0, 2.0)
 # A learned prior also knows residual and noise: the sd of their logarithms, and trials that this knowledge is worth.
 _LEARNED_LOG_SD, _LEARNED_FREEDOM = 0.5, 10
 _MIN_SD = 0.02
-# An allocation whose weight is below this is contradicted by all others, and the draws are drawn again.
-_CONTRADICTED = 0.5
 _WITHIN_RUN = {"noise": (float(np.log(0.02)), 0.5)}
 # Weights of log E and of the synchronous mode, as distances in the residual's space.
 _SIZE_WEIGHT, _SYNC_WEIGHT = 0.25, 1.1
@@ -130,7 +128,7 @@ class ThroughputModel(BaseThroughputModel):
         self._others = self._other_predictions(X, trials=True).pick(trials.rows[self.repeats_.rows])
         self._sample(self.repeats_.counts)
         weights = self.process_.tail_weights(self.residuals_, self._scales(self.draws_), self.lengths_)
-        if (weights < _CONTRADICTED).any():
+        if (weights < 1).any():
             self._sample(self.repeats_.counts * weights)
         return self
 
@@ -262,7 +260,7 @@ class ThroughputModel(BaseThroughputModel):
             return curve.prior_of(self.parameter_priors)
         learned_sds = {
             "residual": self.prior_curve.calibration_factor * self.prior_curve.shape_sd,
-            "noise": self.prior_curve.noise_sd,
+            "noise": self.prior_curve.corrected_noise_sd if self.host_sd_ else self.prior_curve.noise_sd,
         }
         learned = {name: (float(np.log(max(sd, _MIN_SD))), _LEARNED_LOG_SD) for name, sd in learned_sds.items()}
         means, sds = curve.prior_of(learned | dict(self.parameter_priors or {}))

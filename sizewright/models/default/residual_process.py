@@ -31,6 +31,8 @@ _FEATURES = 96  # of the paths of one vector
 _LOG_LENGTH = (float(np.log(1.6)), 1.0)
 # Student's t of the noise about what the other allocations predict.
 _TAIL_FREEDOM = 4.0
+_CONTRADICTED = 0.5  # a larger weight is none
+_ALLOCATIONS_PER_OUTLIER = 4
 
 
 class ResidualScales(NamedTuple):
@@ -83,9 +85,9 @@ class ResidualProcess:
 
     def __init__(self, places: Floats, counts: Floats | None = None, lengths: Floats | None = None) -> None:
         self.places = places
-        self._lengths = prior_lengths(places.shape[1]) if lengths is None else lengths
+        self.lengths = prior_lengths(places.shape[1]) if lengths is None else lengths
         root = self._root = np.sqrt(np.ones(len(places)) if counts is None else counts)
-        kernels = np.array([matern(places, places, length) for length in self._lengths]) + _JITTER * np.eye(len(places))
+        kernels = np.array([matern(places, places, length) for length in self.lengths]) + _JITTER * np.eye(len(places))
         self._values, vectors = np.linalg.eigh(kernels * root * root[:, None])  # (k, n) and (k, n, n)
         self._vectors = root[:, None] * vectors
         self._ones = self._vectors.sum(axis=1)
@@ -93,7 +95,7 @@ class ResidualProcess:
     def log_likelihood(self, residuals: Floats, scales: ResidualScales) -> Floats:
         """Return the log likelihood (d,) of the residuals (d, n) of each draw; level and lengths are integrated out."""
         by_length = self._log_likelihoods(residuals, scales)
-        return np.asarray(logsumexp(by_length, axis=0) - np.log(len(self._lengths)))
+        return np.asarray(logsumexp(by_length, axis=0) - np.log(len(self.lengths)))
 
     def draw_lengths(self, residuals: Floats, scales: ResidualScales, rng: np.random.Generator) -> Integers:
         """Return which vector of lengths each draw has (d,), drawn by likelihood; all draws share the likeliest 16."""
@@ -123,13 +125,25 @@ class ResidualProcess:
         return paths
 
     def tail_weights(self, residuals: Floats, scales: ResidualScales, lengths: Integers) -> Floats:
-        """Return the weight (n,) of each allocation, at most 1: less where all others contradict it.
+        """Return the weight (n,) of each allocation, 1 but for those that all others contradict.
 
-        Each residual is compared with its prediction from the others (Rasmussen and Williams 2006, eq. 5.12); its
-        weight is that of Student's t with 4 degrees of freedom.
+        Each residual is compared with its prediction from the others (Rasmussen and Williams 2006, eq. 5.12). Its
+        weight is that of Student's t with 4 degrees of freedom. The most contradicted allocation gets its weight first,
+        since the prediction of its neighbours uses it.
         """
-        count = len(self.places)
-        error, variance = np.zeros(count), np.zeros(count)
+        weights, process = np.ones(len(self.places)), self
+        for _ in range(len(weights) // _ALLOCATIONS_PER_OUTLIER):
+            tail = (_TAIL_FREEDOM + 1) / (_TAIL_FREEDOM + process._squared_errors(residuals, scales, lengths))
+            worst = int(np.argmin(tail))
+            if tail[worst] > _CONTRADICTED:
+                break
+            weights[worst] *= tail[worst]
+            process = ResidualProcess(self.places, self._root**2 * weights, self.lengths)
+        return weights
+
+    def _squared_errors(self, residuals: Floats, scales: ResidualScales, lengths: Integers) -> Floats:
+        """Return the squared error (n,) of each allocation's prediction from the others, over its variance."""
+        error, variance = np.zeros((2, len(self.places)))
         for k, draws in _by_vector(lengths):
             precision = self._precision(k, _pick(scales, draws))[:, None, :]
             inverse = precision * self._vectors[k] @ self._vectors[k].T  # (d, n, n)
@@ -138,8 +152,7 @@ class ResidualProcess:
             own = np.maximum(np.diagonal(inverse, axis1=1, axis2=2), 1e-12)
             error += ((inverse @ residuals[draws][:, :, None])[:, :, 0] / own).sum(axis=0)
             variance += (1 / own).sum(axis=0)
-        squares = (error / len(residuals)) ** 2 / np.maximum(variance / len(residuals), 1e-12)
-        return np.asarray(np.minimum((_TAIL_FREEDOM + 1) / (_TAIL_FREEDOM + squares), 1.0))
+        return (error / len(residuals)) ** 2 / np.maximum(variance / len(residuals), 1e-12)
 
     def _log_likelihoods(self, residuals: Floats, scales: ResidualScales) -> Floats:
         """Return the log likelihood (k, d) of each vector of lengths and draw."""
@@ -153,7 +166,7 @@ class ResidualProcess:
     def _moments_of(self, k: int, residuals: Floats, scales: ResidualScales, at: Floats) -> tuple[Floats, Floats]:
         precision = self._precision(k, scales)
         level, weights = self._solve(k, residuals, precision)
-        rotated = matern(at, self.places, self._lengths[k]) @ self._vectors[k]
+        rotated = matern(at, self.places, self.lengths[k]) @ self._vectors[k]
         tau2 = scales.residual[:, None] ** 2
         explained = precision @ (rotated**2).T
         level_precision = (precision @ self._ones[k] ** 2)[:, None]
@@ -163,12 +176,12 @@ class ResidualProcess:
     def _paths_of(
         self, k: int, residuals: Floats, scales: ResidualScales, at: Floats, rng: np.random.Generator
     ) -> Floats:
-        features = Features.draw(self.places.shape[1], rng, self._lengths[k], _FEATURES)
+        features = Features.draw(self.places.shape[1], rng, self.lengths[k], _FEATURES)
         weights = rng.standard_normal((len(residuals), _FEATURES)) * scales.residual[:, None]
         noise = rng.standard_normal(residuals.shape) * scales.noise[:, None] / self._root
         corrections = residuals - weights @ features.of(self.places).T - noise
         level, correction = self._solve(k, corrections, self._precision(k, scales))
-        rotated = matern(at, self.places, self._lengths[k]) @ self._vectors[k]
+        rotated = matern(at, self.places, self.lengths[k]) @ self._vectors[k]
         path: Floats = weights @ features.of(at).T + level + scales.residual[:, None] ** 2 * (correction @ rotated.T)
         return path
 

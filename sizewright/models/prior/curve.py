@@ -37,6 +37,8 @@ class JobCurve:
     """Error of the shape of the curve, once its log offset is known."""
     noise_sd: float
     """Noise of a trial about the true throughput."""
+    corrected_noise_sd: float
+    """The part of it that remains once a trial is corrected for the state of its host (`models/host_state.py`)."""
     calibration_factor: float
     """Factor of all these standard deviations, calibrated on jobs that were left out."""
     ranges: Mapping[str, tuple[float, float]]

@@ -18,10 +18,11 @@ from sizewright.datasets.trial_bank.noise import repeat_noise
 from sizewright.datasets.trial_bank.shapes import BankJob
 from sizewright.datasets.trials.trial import Trial
 from sizewright.errors import NotEnoughDataError, StoreError
+from sizewright.models.host_state import at_mean_state
 from sizewright.models.prior import job_effects, mechanistic
 from sizewright.models.prior.curve import JobCurve
 from sizewright.models.prior.job_effects import JobEffects
-from sizewright.models.prior.outliers import drop_outliers, implausible_cpu_use
+from sizewright.models.prior.outliers import drop_outliers, implausible_cpu_use, unsteady
 from sizewright.models.prior.rows import PriorRows, as_rows, fit_rows
 from sizewright.models.table import ALLOCATION_AXES, as_columns
 from sizewright.spec import Job
@@ -57,6 +58,8 @@ class LearnedPrior:
     """Error of the shape of a job's curve, once its log offset is known."""
     noise_sd: float
     """Noise of a trial about the true throughput."""
+    corrected_noise_sd: float
+    """The part of it that remains once a trial is corrected for the state of its host (`models/host_state.py`)."""
     calibration_factor: float
     """Factor of these standard deviations, calibrated on jobs that were left out."""
     ranges: Mapping[str, tuple[float, float]]
@@ -84,6 +87,9 @@ class LearnedPrior:
     @classmethod
     def _fit(cls, trials: Sequence[Trial], jobs: Mapping[str, BankJob]) -> Self:
         bank_jobs = list(jobs.values())
+        repeat_sd = repeat_noise(trials).at_usual_speed
+        trials = at_mean_state(trials)
+        corrected_sd = repeat_noise(trials).at_usual_speed
         rows, parameters, flagged = drop_outliers(
             as_rows(trials, {key: bank_job.job for key, bank_job in jobs.items()}),
             [bank_job.job.name for bank_job in bank_jobs],
@@ -92,9 +98,9 @@ class LearnedPrior:
         _check_enough(len(rows.job), len(set(base_of_row.tolist())))
 
         _, _, residual_sd = _job_offsets(rows, parameters)
-        repeat_sd = repeat_noise(trials).at_usual_speed
-        noise_sd = min(repeat_sd if np.isfinite(repeat_sd) else _DEFAULT_NOISE_SD, residual_sd)
-        shape_sd = float(np.sqrt(residual_sd**2 - noise_sd**2))
+        noise_sd = repeat_sd if np.isfinite(repeat_sd) else _DEFAULT_NOISE_SD
+        corrected_noise_sd = min(corrected_sd if np.isfinite(corrected_sd) else noise_sd, noise_sd, residual_sd)
+        shape_sd = float(np.sqrt(residual_sd**2 - corrected_noise_sd**2))
 
         described = {
             number: job_effects.describe(bank_jobs[number].job, bank_jobs[number].table_scale)
@@ -103,7 +109,8 @@ class LearnedPrior:
 
         def learn_effects(rows: PriorRows, parameters: Floats) -> JobEffects:
             numbers, offsets, _ = _job_offsets(rows, parameters)
-            offset_sd = noise_sd / np.sqrt(_series_per_job(rows, trials))  # trials of a series share the host's state
+            # What remains of the noise is shared by the trials of a series.
+            offset_sd = corrected_noise_sd / np.sqrt(_series_per_job(rows, trials))
             descriptions = np.array([described[number] for number in numbers])
             return job_effects.learn([bank_jobs[number] for number in numbers], descriptions, offsets, offset_sd)
 
@@ -129,10 +136,11 @@ class LearnedPrior:
             job_effects=learn_effects(rows, parameters),
             shape_sd=shape_sd,
             noise_sd=noise_sd,
+            corrected_noise_sd=corrected_noise_sd,
             calibration_factor=calibration_factor,
             ranges=_ranges(trials, rows),
             trials=len(rows.job),
-            flagged=(*flagged, *implausible_cpu_use(trials)),
+            flagged=(*flagged, *unsteady(trials), *implausible_cpu_use(trials)),
         )
 
     def curve(self, job: Job, table_scale: float = 1.0) -> JobCurve:
@@ -158,6 +166,7 @@ class LearnedPrior:
             max_distance=self.job_effects.max_distance,
             shape_sd=self.shape_sd,
             noise_sd=self.noise_sd,
+            corrected_noise_sd=self.corrected_noise_sd,
             calibration_factor=self.calibration_factor,
             ranges=self.ranges,
             trials=self.trials,
@@ -172,6 +181,7 @@ class LearnedPrior:
             "experience": self.job_effects.as_record(),
             "form_sd": self.shape_sd,
             "noise_sd": self.noise_sd,
+            "corrected_noise_sd": self.corrected_noise_sd,
             "widen": self.calibration_factor,
             "trials": self.trials,
             "ranges": {axis: list(ends) for axis, ends in self.ranges.items()},
@@ -224,6 +234,7 @@ class LearnedPrior:
                 job_effects=job_effects.from_record(record["experience"]),
                 shape_sd=_finite(record["form_sd"]),
                 noise_sd=_finite(record["noise_sd"]),
+                corrected_noise_sd=_finite(record.get("corrected_noise_sd", record["noise_sd"])),
                 calibration_factor=_finite(record["widen"]),
                 ranges={str(axis): (_finite(ends[0]), _finite(ends[1])) for axis, ends in record["ranges"].items()},
                 trials=int(record["trials"]),

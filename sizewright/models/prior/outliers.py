@@ -8,11 +8,12 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from sizewright.datasets.trial_bank.noise import STEADY_SE, is_steady
 from sizewright.datasets.trials.trial import Trial
 from sizewright.models.prior import mechanistic
 from sizewright.models.prior.plausible_range import MAX_LOG_DEVIATION, MAX_LOG_OFFSET
 from sizewright.models.prior.rows import PriorRows, fit_rows, ps_use_is_plausible, worker_use_is_plausible
-from sizewright.spec.units import format_count
+from sizewright.spec.units import format_count, format_percent
 
 Floats = NDArray[np.float64]
 
@@ -63,6 +64,15 @@ def implausible_cpu_use(trials: Sequence[Trial]) -> list[str]:
         f"CPU use of {format_count(count, 'trial')} is not used, since it is more than their cores "
         "(their throughput is used)"
     ]
+
+
+def unsteady(trials: Sequence[Trial]) -> list[str]:
+    """Return a warning where the throughput of trials was not steady while it was measured."""
+    count = sum(trial.usable and not is_steady(trial) for trial in trials)
+    if not count:
+        return []
+    verb = "is" if count == 1 else "are"
+    return [f"{format_count(count, 'trial')} {verb} not used: the standard error is above {format_percent(STEADY_SE)}"]
 
 
 def _in_other_units(rows: PriorRows, names: Sequence[str]) -> _Outliers:

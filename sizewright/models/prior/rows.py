@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from sizewright.datasets.trial_bank.noise import median_speed_factors, repeat_noise
+from sizewright.datasets.trial_bank.noise import is_steady, median_speed_factors, repeat_noise
 from sizewright.datasets.trials.trial import Trial
 from sizewright.errors import NotEnoughDataError
 from sizewright.models.prior.job_effects import FAMILIES
@@ -85,16 +85,19 @@ class PriorRows(NamedTuple):
 
 
 def as_rows(trials: Sequence[Trial], jobs: Mapping[str, Job]) -> PriorRows:
-    """Return the successful trials with PS, at the host's usual speed, in the order of their jobs.
+    """Return the successful, steady trials with PS, at the host's usual speed, in the order of their jobs.
 
     `jobs` maps hashes to jobs. Raises NotEnoughDataError where no trial can be used.
     """
     factors = median_speed_factors(trials, repeat_noise(trials).exponent)
     job_numbers = {key: number for number, key in enumerate(jobs)}
-    usable = [i for i, trial in enumerate(trials) if trial.usable and trial.ps and trial.job_hash in jobs]
+    usable = [
+        i for i, trial in enumerate(trials) if trial.usable and is_steady(trial) and trial.ps and trial.job_hash in jobs
+    ]
     if not usable:
         raise NotEnoughDataError(
-            f"None of {format_count(len(trials), 'trial')} succeeded, has PS, and belongs to a known job.", 30
+            f"None of {format_count(len(trials), 'trial')} succeeded, was steady, has PS, and belongs to a known job.",
+            30,
         )
     picked = np.array(sorted(usable, key=lambda i: job_numbers[str(trials[i].job_hash)]), int)
     job = np.array([job_numbers[str(trials[i].job_hash)] for i in picked], int)

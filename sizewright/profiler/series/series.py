@@ -85,7 +85,9 @@ def run_series(
 def drift(trials: Sequence[Trial]) -> tuple[float | None, bool]:
     """Return the relative change between the first trial and its repeat, and whether it voids the series.
 
-    It does beyond two standard errors of the difference. The change is None if one of the two failed.
+    It does beyond two standard errors of the difference. Where both trials tell the cores that they used, the change is
+    that of these: models correct a change of the CPU seconds of a sample (`models/host_state.py`). The change is None
+    if one of the two failed.
     """
     if len(trials) < 2:
         return None, False
@@ -96,6 +98,8 @@ def drift(trials: Sequence[Trial]) -> tuple[float | None, bool]:
     assert last.throughput is not None
     errors = [max((t.throughput_se or 0.0) / (t.throughput or 1.0), REPEAT_SE) for t in (first, last)]
     change = last.throughput / first.throughput - 1
+    if first.cores_used and last.cores_used:
+        change = last.cores_used / first.cores_used - 1
     return change, abs(change) > 2 * (errors[0] ** 2 + errors[1] ** 2) ** 0.5
 
 

@@ -49,7 +49,7 @@ def test_constant_throughput_is_measured_exactly() -> None:
 
 def test_the_standard_error_is_that_of_the_block_rates() -> None:
     rates = [100.0, 120.0, 90.0, 110.0, 80.0]
-    trial = measure(ScriptedTrainer(JOB, rates), ALONE, Timing(max_s=2.5, min_steps=1), sleep=still)
+    trial = measure(ScriptedTrainer(JOB, rates), ALONE, Timing(max_s=2.5, min_steps=1, warm_up_steps=0), sleep=still)
     assert trial.throughput == pytest.approx(np.mean(rates))
     assert trial.throughput_se == pytest.approx(np.std(rates, ddof=1) / np.sqrt(5))
 
@@ -57,7 +57,7 @@ def test_the_standard_error_is_that_of_the_block_rates() -> None:
 def test_measurement_ends_at_the_target_error_or_the_maximum_time() -> None:
     noisy = [100.0, 140.0] * 20
     calm = [100.0, 140.0, *[120.0] * 40]
-    timing = Timing(min_s=1.0, max_s=15.0, target_se=0.02, min_steps=1)
+    timing = Timing(min_s=1.0, max_s=15.0, target_se=0.02, min_steps=1, warm_up_steps=0)
     assert measure(ScriptedTrainer(JOB, [120.0] * 40), ALONE, timing, sleep=still).duration_s == 3 * BLOCK_S
     assert measure(ScriptedTrainer(JOB, noisy), ALONE, timing, sleep=still).duration_s == 15.0
     settled = measure(ScriptedTrainer(JOB, calm), ALONE, timing, sleep=still)
@@ -71,6 +71,17 @@ def test_slow_steps_get_up_to_four_times_the_maximum_time() -> None:
     assert trial.throughput == pytest.approx(3 * 64 / 1.5)
     assert trial.steps == 3 * 8
     assert trial.duration_s == pytest.approx(12, abs=1)
+
+
+def test_a_trial_begins_after_two_steps_of_every_worker() -> None:
+    """The first steps of a worker that has just been started are slower than all others."""
+    slept: list[float] = []
+    trial = measure(SteadyTrainer(JOB, step_s=1.5), POINT, Timing(), sleep=slept.append)
+    begun = measure(SteadyTrainer(JOB, step_s=1.5), POINT, Timing(warm_up_steps=0), sleep=still)
+    blocks_of_two_steps = 6  # of half a second; the first observation is within a step
+    blocks = (trial.duration_s or 0) / BLOCK_S
+    assert len(slept) - 1 - blocks == pytest.approx(blocks_of_two_steps - 1, abs=1)
+    assert trial.throughput == pytest.approx(begun.throughput)
 
 
 def test_without_a_step_the_trial_is_void() -> None:

@@ -158,6 +158,15 @@ def test_drift_compares_the_first_trial_with_its_repeat() -> None:
         assert drift(unknown) == (None, False)
 
 
+@pytest.mark.parametrize(("last_cores", "expected", "void"), [(2.0, 0.0, False), (1.6, -0.2, True)])
+def test_a_change_that_the_cpu_seconds_of_a_sample_explain_is_no_drift(
+    last_cores: float, expected: float, void: bool
+) -> None:
+    first = trial(100.0).model_copy(update={"worker_cpu_used": 1.0, "ps_cpu_used": 1.0, "workers": 1, "ps": 1})
+    last = first.model_copy(update={"throughput": 80.0, "worker_cpu_used": last_cores - 1.0})
+    assert drift([first, ELSEWHERE, last]) == (pytest.approx(expected, abs=1e-9), void)
+
+
 def test_slowdown_of_the_host_is_reported_as_drift() -> None:
     def slower(after: int) -> Callable[[int], float]:
         return lambda scaled: 0.1 if scaled <= after else 0.125
