@@ -11,6 +11,7 @@ from sizewright.cli.choices import MODEL_GROUP, MODELS, VERSIONS, among
 from sizewright.cli.options import SEEDS_HELP, ColumnMap, DryRun, Output, Store, Tracking, read_count
 from sizewright.cli.output import Format
 from sizewright.cli.verbs import Verbs, examples
+from sizewright.spec.units import format_count
 
 if TYPE_CHECKING:
     from sizewright.retraining.registry import Version
@@ -104,6 +105,40 @@ def list_models(tracking_uri: Tracking = None, output: Output = Format.table) ->
     with Bar("querying the registry"):
         rows = [_as_data(version) for version in api.open_registry(tracking_uri).versions()]
     show_data(rows, output, lambda console: console.print(versions_table(rows)))
+
+
+@app.command("learn")
+@examples(
+    "sizewright models learn parameters.json grid.csv other-grid.csv another.csv",
+    "sizewright models learn parameters.json grid.csv --bank shipped",
+)
+def learn(
+    file: Annotated[str, typer.Argument(metavar="FILE", help="The JSON file to write the prior to.")],
+    tables: Annotated[
+        list[str], typer.Argument(metavar="TABLE", help="CSV or Parquet files of trials, each of many allocations.")
+    ],
+    bank: Annotated[
+        Optional[str],  # noqa: UP045
+        typer.Option("--bank", metavar="FOLDER", help="Learn also from the jobs of a bank; `shipped` is our own."),
+    ] = None,
+    map_: ColumnMap = None,
+    output: Output = Format.table,
+) -> None:
+    """Learn a prior over the parameters of the default model from measured tables."""
+    from sizewright.cli.output import show_data
+    from sizewright.cli.progress import Bar
+    from sizewright.datasets.trials.column_names import read_mapping
+    from sizewright.models.default.parameter_prior import learn_parameters
+    from sizewright.models.default.predictor import posterior_draws
+    from sizewright.profiler.parameter_tables import bank_tables, tables_of_files
+
+    named = tables_of_files(tables, read_mapping(map_ or [])) + (bank_tables(bank) if bank else [])
+    with Bar("learning"):
+        prior = learn_parameters(named, posterior_draws)
+    prior.save(file)
+    data = {"file": file, "parameters": dict(prior.normals), "tables": [*prior.tables]}
+    text = f"Learned {file} from {format_count(len(named), 'table')}."
+    show_data(data, output, lambda console: console.print(text))
 
 
 @app.command("show")

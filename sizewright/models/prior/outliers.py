@@ -71,8 +71,7 @@ def unsteady(trials: Sequence[Trial]) -> list[str]:
     count = sum(trial.usable and not is_steady(trial) for trial in trials)
     if not count:
         return []
-    verb = "is" if count == 1 else "are"
-    return [f"{format_count(count, 'trial')} {verb} not used: the standard error is above {format_percent(STEADY_SE)}"]
+    return [f"{format_count(count, 'trial')} that varied by a standard error of more than {format_percent(STEADY_SE)}"]
 
 
 def _in_other_units(rows: PriorRows, names: Sequence[str]) -> _Outliers:
