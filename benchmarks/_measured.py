@@ -9,6 +9,8 @@ from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any, TypeVar
 
+import numpy as np
+
 from benchmarks._gavel import gavel
 from benchmarks._report import SMOKE, choose
 from benchmarks._trimtuner import trimtuner
@@ -54,18 +56,33 @@ def low_noise_tables() -> list[MeasuredTable]:
     return tables
 
 
+def repeat_sd(tables: Sequence[MeasuredTable], *, corrected: bool) -> float:
+    """Return the standard deviation of log samples/s about the mean of an allocation, over allocations with repeats.
+
+    `corrected` trials are those of a host in its mean state. NaN where nothing was measured twice.
+    """
+    squares, freedom = 0.0, 0
+    for table in tables:
+        for rates in table.at_mean_state if corrected else table.measurements:
+            if len(rates) > 1:
+                squares += float(np.var(np.log(rates)) * len(rates))
+                freedom += len(rates) - 1
+    return float(np.sqrt(squares / freedom)) if freedom else float("nan")
+
+
 def named_tables() -> list[str]:
     """Return the files named on the command line."""
-    return sys.argv[1:]
+    return [word for word in sys.argv[1:] if not word.startswith("-")]
 
 
 def on_all_cores(work: Callable[..., T], *columns: Sequence[Any]) -> list[T]:
     """Return the results of `work` for each row of arguments, in order."""
-    with ProcessPoolExecutor(os.cpu_count(), initializer=_one_thread) as pool:
+    with ProcessPoolExecutor(os.cpu_count(), initializer=one_thread) as pool:
         return list(pool.map(work, *columns))
 
 
-def _one_thread() -> None:
+def one_thread() -> None:
+    """Let this process compute with one thread; the others have the other cores."""
     import threadpoolctl
 
     threadpoolctl.threadpool_limits(1)

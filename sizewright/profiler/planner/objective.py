@@ -16,8 +16,10 @@ Floats = NDArray[np.float64]
 SHARE_OF_BEST = 0.8
 """Share of the best throughput that `deadline` asks for if no deadline is given."""
 
+SHORTFALL_WEIGHT = 8.0
+"""Default weight of throughput that is missing for `SHARE_OF_BEST`, relative to cost; both as logarithms."""
+
 _DEADLINE_WEIGHT = 20.0  # of throughput missing for a given deadline, relative to cost
-_SHARE_WEIGHT = 8.0  # of throughput missing for `SHARE_OF_BEST`
 _MAX_EXCESS = 3.0  # in log; a choice that is worse than this is simply bad
 
 
@@ -27,6 +29,8 @@ class Goal(NamedTuple):
     objective: Objective
     hourly_price: Floats
     needed: float | None = None
+    shortfall_weight: float = SHORTFALL_WEIGHT
+    """Weight of throughput that is missing for `SHARE_OF_BEST`; a given deadline has a higher one of its own."""
 
     def losses(self, log_rates: Floats) -> Floats:
         """Return the logarithm (…, n) of the objective at log throughput `log_rates` (…, n); less is better.
@@ -42,7 +46,7 @@ class Goal(NamedTuple):
         else:
             # The best mean over the curves: each curve's own maximum would lie above it.
             best = float(log_rates.reshape(-1, log_rates.shape[-1]).mean(axis=0).max())
-            log_needed, weight = np.log(SHARE_OF_BEST) + best, _SHARE_WEIGHT
+            log_needed, weight = np.log(SHARE_OF_BEST) + best, self.shortfall_weight
         return np.asarray(losses + weight * np.maximum(log_needed - log_rates, 0.0))
 
     def regrets(self, log_rates: Floats) -> Floats:

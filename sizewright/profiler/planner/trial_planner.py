@@ -22,7 +22,7 @@ from sizewright.models.axes import MIN_ALLOCATIONS
 from sizewright.models.factory import make_predictor
 from sizewright.profiler.planner.candidates import AllocationRow, CandidateSet
 from sizewright.profiler.planner.feasible import success_probability
-from sizewright.profiler.planner.objective import Goal, check_objective
+from sizewright.profiler.planner.objective import SHORTFALL_WEIGHT, Goal, check_objective
 from sizewright.profiler.planner.trial_log import TrialLog
 from sizewright.spec import Prices
 
@@ -72,6 +72,9 @@ class TrialPlanner:
         The model that plans. Default: `make_predictor(min_allocations=1)`. If it predicts before any trial
         (`min_trials` is 0, as with a learned prior), the first trial is where it expects the best allocation, and
         `best` works before any trial.
+    shortfall_weight
+        Without a deadline, `deadline` asks for 80 % of the best throughput. This is the weight of throughput that is
+        missing for it, relative to cost: a larger one gives choices that fall short less often, and cost more.
 
     Raises
     ------
@@ -91,14 +94,16 @@ class TrialPlanner:
         *,
         deadline_s: float | None = None,
         predictor: BaseThroughputModel | None = None,
+        shortfall_weight: float = SHORTFALL_WEIGHT,
     ) -> None:
         _check_integers(seed=seed, max_trials=0 if max_trials is None else max_trials)
         _check_positive(samples_left=samples_left, trial_seconds=trial_seconds, deadline_s=deadline_s)
+        _check_positive(shortfall_weight=shortfall_weight)
         if deadline_s and not samples_left:
             raise InputError("deadline_s requires samples_left.", "Pass the number of remaining samples.")
         self.candidates = CandidateSet(candidates, prices)
         needed = samples_left / deadline_s if samples_left and deadline_s else None
-        self.goal = Goal(check_objective(objective), self.candidates.hourly_price, needed)
+        self.goal = Goal(check_objective(objective), self.candidates.hourly_price, needed, shortfall_weight)
         self.samples_left = samples_left
         self.trial_seconds = trial_seconds
         self.max_trials = max_trials
