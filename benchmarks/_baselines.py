@@ -10,6 +10,7 @@ import pandas as pd
 from numpy.typing import NDArray
 from scipy.special import erf
 
+from benchmarks._plain_process import PlainProcess
 from sizewright.errors import InputError
 from sizewright.models.registry import get_model
 from sizewright.models.table import as_columns, filled
@@ -38,7 +39,7 @@ MakePlanner = Callable[[pd.DataFrame, str, int, int], Asker]
 """Makes a planner from candidates, objective, number of trials and seed."""
 
 
-class _Baseline:
+class Baseline:
     """A planner that records its trials; subclasses override `next` (the candidate to try) and `predict`."""
 
     def __init__(self, candidates: pd.DataFrame, objective: str, trials: int, seed: int) -> None:
@@ -96,7 +97,7 @@ class _Baseline:
             return None
 
 
-class Designed(_Baseline):
+class Designed(Baseline):
     """Trials by a `design` (`random`, `lhs`); chooses the best of `model`'s curve, or without one, of the trials."""
 
     def __init__(
@@ -122,7 +123,7 @@ class Designed(_Baseline):
             return super().predict()
 
 
-class PlainGp(_Baseline):
+class PlainGp(Baseline):
     """A Gaussian process over log throughput with expected improvement, after four random trials.
 
     The choice is the best of its mean, or with `pick="measured"` the best measured candidate.
@@ -135,7 +136,7 @@ class PlainGp(_Baseline):
         self.pick = pick
 
     def next(self) -> int:
-        model = self.fitted("gp") if len(self.measured) >= 4 else None
+        model = self.fitted_process() if len(self.measured) >= 4 else None
         untried = np.setdiff1d(np.arange(len(self.candidates)), self.measured)
         if model is None:
             return int(self.rng.choice(untried))
@@ -149,15 +150,33 @@ class PlainGp(_Baseline):
         return int(untried[np.argmax(expected[untried])])
 
     def predict(self) -> Floats:
-        model = self.fitted("gp") if self.pick == "mean" else None
+        model = self.fitted_process() if self.pick == "mean" else None
         return super().predict() if model is None else np.asarray(model.predict(self.candidates.frame))
+
+    def fitted_process(self) -> Any:
+        """Return the Gaussian process fitted to the trials, or None if they are too few for it."""
+        return self.fitted("gp")
 
     def _moments(self, model: Any) -> tuple[Floats, Floats]:
         lower, upper = model.predict_interval(self.candidates.frame, 0.6827, "mean")
         return (np.log(lower) + np.log(upper)) / 2, (np.log(upper) - np.log(lower)) / 2
 
 
-class Untried(_Baseline):
+class ProcessPlanner(PlainGp):
+    """The same over the fixed rival of the default model (`_plain_process.py`)."""
+
+    def fitted_process(self) -> Any:
+        if sum(rate > 0 for rate in self.rates) < 2:
+            return None
+        frame = self.candidates.frame
+        return PlainProcess(frame).fit(frame.iloc[self.measured], np.array(self.rates))
+
+    def _moments(self, model: Any) -> tuple[Floats, Floats]:
+        moments: tuple[Floats, Floats] = model.moments(self.candidates.frame)
+        return moments
+
+
+class Untried(Baseline):
     """No trials: choose the most cores (`largest`), or assume that throughput grows with workers × cores (`linear`)."""
 
     def __init__(self, candidates: pd.DataFrame, objective: str, trials: int, seed: int, rule: str) -> None:
@@ -196,6 +215,9 @@ def baseline_planners() -> dict[str, MakePlanner]:
         "lightgbm": designed("random", "lightgbm"),
         "gp-ei": gaussian("mean"),
         "gp-ei-measured": gaussian("measured"),
+        "plain-process": lambda candidates, objective, trials, seed: ProcessPlanner(
+            candidates, objective, trials, seed, "mean"
+        ),
         "lhs": designed("lhs"),
         "random": designed("random"),
         "largest": untried("largest"),

@@ -49,9 +49,14 @@ class PlainProcess:
         """Return the median samples/s (n,)."""
         return np.asarray(np.exp(self._process.predict(self._points(allocations))))
 
+    def moments(self, allocations: pd.DataFrame) -> tuple[Floats, Floats]:
+        """Return mean and standard deviation (n,) of the log of another measurement."""
+        mean, sd = self._process.predict(self._points(allocations), return_std=True)
+        return mean, sd
+
     def predict_interval(self, allocations: pd.DataFrame, coverage: float) -> tuple[Floats, Floats]:
         """Return the ends (n,) of the interval of another measurement."""
-        mean, sd = self._process.predict(self._points(allocations), return_std=True)
+        mean, sd = self.moments(allocations)
         half = float(ndtri((1 + coverage) / 2)) * sd
         return np.exp(mean - half), np.exp(mean + half)
 

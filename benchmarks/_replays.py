@@ -1,7 +1,8 @@
 """Replays of planners and models over tables of measured trials.
 
 A replay asks a planner for allocations of a table and answers each with one of the allocation's measurements, drawn at
-random. Choices are scored against the denoised table (`MeasuredTable.smoothed`), and also against the raw one.
+random. Choices are scored against the denoised table (`MeasuredTable.smoothed`) with ties, and also against that of the
+measurements as they are, without ties, and against the raw table.
 """
 
 from __future__ import annotations
@@ -62,27 +63,37 @@ def replay_planner(
     return PlannerReplay(pd.DataFrame(trials), candidates.index_of(planner.best()) or 0, slowest_s)
 
 
-def score_planner(make: MakePlanner, table: MeasuredTable, seeds: Sequence[int], trials: int) -> list[dict[str, Any]]:
-    """Return the smoothed and raw regret of a planner for each scoring and seed, and its number of trials.
+def score_planner(
+    make: MakePlanner,
+    table: MeasuredTable,
+    seeds: Sequence[int],
+    trials: int,
+    scorings: Sequence[str] = tuple(SCORINGS),
+) -> list[dict[str, Any]]:
+    """Return the regrets of a planner against each truth, for each scoring and seed, and its number of trials.
 
     For `reach80` also whether the pick falls `short`, and the `excess` cost of one that does not.
     """
     truth = truths(table)
     rows = []
-    for scoring, objective in SCORINGS.items():
+    for scoring, objective in ((name, SCORINGS[name]) for name in scorings):
         for seed in seeds:
             replay = replay_planner(make, table, objective, trials, seed)
-            short, excess = truth["smoothed"].reach80(replay.pick) if scoring == "reach80" else (None, None)
+            short, excess = truth["robust"].reach80(replay.pick) if scoring == "reach80" else (None, None)
+            old_short, old_excess = truth["old"].reach80(replay.pick) if scoring == "reach80" else (None, None)
             duration_s = float(replay.trials["duration_s"].sum()) if "duration_s" in replay.trials else None
             rows.append(
                 {
                     "table": table.name,
                     "scoring": scoring,
                     "seed": seed,
-                    "regret": truth["smoothed"].regret(replay.pick, scoring),
+                    "regret": truth["robust"].regret(replay.pick, scoring),
+                    "regret_old": truth["old"].regret(replay.pick, scoring),
                     "regret_raw": truth["raw"].regret(replay.pick, scoring),
                     "short": short,
                     "excess": excess,
+                    "short_old": old_short,
+                    "excess_old": old_excess,
                     "trials": len(replay.trials),
                     "seconds": duration_s,
                     "slowest_ask_s": replay.slowest_ask_s,

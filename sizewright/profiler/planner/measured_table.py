@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -20,6 +21,17 @@ from sizewright.profiler.planner.candidates import ALLOCATION_COLUMNS, Candidate
 Floats = NDArray[np.float64]
 _MIN_ALLOCATIONS = 6
 _JOB_COLUMNS = ("job", "job_hash", "sync")
+
+
+class Smoothed(NamedTuple):
+    """The denoised throughput of a table."""
+
+    throughput: Floats
+    """Samples/s (n,); 0 where all trials failed."""
+    noise: float
+    """Standard deviation of the log of one measurement."""
+    sd: Floats
+    """Standard deviation (n,) of the log of the denoised throughput."""
 
 
 @dataclass(frozen=True)
@@ -51,20 +63,20 @@ class MeasuredTable:
         return tuple(np.split(rates, np.cumsum(counts)[:-1]))
 
     @cached_property
-    def smoothed(self) -> tuple[Floats, float]:
-        """Denoised samples/s (n,) on a host in its mean state, and the noise of one measurement that remains there.
+    def smoothed(self) -> Smoothed:
+        """The denoised throughput on a host in its mean state.
 
-        The noise is a standard deviation of the log. A Gaussian process with a length scale for each axis is fitted to
-        all measurements (its noise by marginal likelihood), so that the maximum of a noisy table is not a lucky draw.
+        A Gaussian process with a length scale for each axis is fitted to all measurements (its noise, which has heavy
+        tails, by marginal likelihood), so that the maximum of a noisy table is not a lucky draw.
         """
-        return self._smooth(self.at_mean_state)
+        return self._smooth(self.at_mean_state, heavy_tails=True)
 
     @cached_property
-    def smoothed_as_measured(self) -> tuple[Floats, float]:
-        """The same of the measurements as they are."""
-        return self._smooth(self.measurements)
+    def smoothed_as_measured(self) -> Smoothed:
+        """The same of the measurements as they are, with normal noise."""
+        return self._smooth(self.measurements, heavy_tails=False)
 
-    def _smooth(self, measurements: Sequence[Floats]) -> tuple[Floats, float]:
+    def _smooth(self, measurements: Sequence[Floats], *, heavy_tails: bool) -> Smoothed:
         from sizewright.models.forms.regressors import SmoothRegressor
 
         points = log_coordinates(as_columns(self.allocations, ALLOCATION_COLUMNS))
@@ -72,13 +84,15 @@ class MeasuredTable:
         counts = np.array([len(m) for m in measurements])
         medians = np.array([np.median(m) if len(m) else 0.0 for m in measurements])
         allocation_of = np.repeat(np.arange(len(self)), counts)
-        gp = SmoothRegressor(restarts=3).fit(points[allocation_of], np.log(np.concatenate(measurements)))
+        regressor = SmoothRegressor(restarts=3, heavy_tails=heavy_tails)
+        gp = regressor.fit(points[allocation_of], np.log(np.concatenate(measurements)))
         # The more often an allocation was measured, the more its own median counts against the curve.
         sd, noise = gp.moments(points)[1], gp.noise_
         curve_variance = np.maximum(sd**2 - noise**2, 1e-12)
-        weight = curve_variance / (curve_variance + noise**2 / np.maximum(counts, 1))
+        own_variance = noise**2 / np.maximum(counts, 1)
+        weight = curve_variance / (curve_variance + own_variance)
         log_rates = (1 - weight) * gp.predict(points) + weight * np.log(np.maximum(medians, 1e-12))
-        return np.where(counts > 0, np.exp(log_rates), 0.0), noise
+        return Smoothed(np.where(counts > 0, np.exp(log_rates), 0.0), noise, np.sqrt(weight * own_variance))
 
 
 def without_noise(table: MeasuredTable) -> MeasuredTable:
