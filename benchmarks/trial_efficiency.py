@@ -1,9 +1,9 @@
 """The regret of a planner's pick after 8 trials, compared with simpler planners, and when the planner stops.
 
 The benchmark replays measured tables: `benchmarks/tables`, those of others if they are available, or the named CSV
-files. Each answer is one of the measurements of the allocation. Picks are scored on the smoothed table, where allocations
-that repeats cannot tell apart are tied; `*_old_truth` are the same figures on the measurements as they are, smoothed
-without ties. The planner has the prior of parameters that was learned without the table's family. Oracles show which
+files. Each answer is one of the measurements of the allocation. Picks are scored on the smoothed table, where
+allocations that repeats cannot tell apart are tied; `*_old_truth` are the same figures on the measurements as they are,
+smoothed without ties. The planner has the prior of parameters learned without the table's family. Oracles show which
 regret noise alone causes. BoTorch runs on seven tables in the quick form.
 """
 
