@@ -8,8 +8,8 @@ trials first, then runs the job at its pick. The answers of both come from the g
 drawn at random; the time and the cost of the job come from the denoised grid, with every stop counted. The regret is
 the time (or the cost) of the whole job over that of the best allocation from the start, minus 1.
 
-Our grids have cores of a tenth of production's: they are multiplied by ten, as DLRover plans no less than one. Changes of
-workers alone cost DLRover nothing; whatever changes PS costs both 30 s, and so does the change from our trials to the run.
+Our grids have cores of a tenth of production's: they are multiplied by ten, as DLRover plans no less than one. Changes
+of workers alone cost DLRover nothing; a change of PS costs it 30 s, and so does ours from the trials to the run.
 """
 
 from __future__ import annotations

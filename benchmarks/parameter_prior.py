@@ -20,7 +20,14 @@ from benchmarks._measured import SEEDS, all_tables, low_noise_tables, on_all_cor
 from benchmarks._report import QUICK, SMOKE, finish
 from sizewright.models import ThroughputModel
 from sizewright.models.default import curve
-from sizewright.models.default.parameter_prior import SHIPPED, NamedTable, Normals, ParameterPrior, learn_parameters
+from sizewright.models.default.parameter_prior import (
+    MIN_TABLES,
+    SHIPPED,
+    NamedTable,
+    Normals,
+    ParameterPrior,
+    learn_parameters,
+)
 from sizewright.models.default.predictor import posterior_draws
 from sizewright.profiler.evaluation import score_model, space_filling
 from sizewright.profiler.parameter_tables import bank_tables, parameter_table
@@ -53,7 +60,8 @@ def score(table: MeasuredTable, which: str, normals: Normals, seed: int) -> dict
 
 def main() -> None:
     tables = known_tables()
-    without = {name: learn([table for table in tables if table.family != name]) for name in FAMILIES}
+    others = {name: [table for table in tables if table.family != name] for name in FAMILIES}
+    without = {name: learn(rest) for name, rest in others.items() if len(rest) >= MIN_TABLES}
     judged = all_tables() + low_noise_tables()
     work = [
         (table, which, normals, seed)

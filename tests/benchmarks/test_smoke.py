@@ -28,7 +28,7 @@ NEEDED_PACKAGES: dict[str, Sequence[str]] = {
     "recommend": ["pymoo"],
     "report": ["matplotlib", "jinja2"],
     "retraining": ["mlflow"],
-    "trial_efficiency": ["optuna"],
+    "trial_efficiency": ["optuna", "botorch"],
     "faults": ["greenlet", "ray", "torch"],
     "gpu": ["torch"],
     **dict.fromkeys(("elasticity", "grids", "own_code", "remeasure", "three_stages"), ("ray", "torch")),

@@ -37,7 +37,7 @@ SHIPPED = Path(__file__).parent / "parameters.json"
 _VERSION = 1
 _ROUNDS = 6
 _TABLES_OF_HAND_SET_PRIOR, _MAX_TABLES_OF_FAMILY = 4.0, 8.0
-_MIN_TABLES = 3
+MIN_TABLES = 3
 _REMEDY = "Learn another with `sizewright models learn`."
 
 
@@ -111,9 +111,9 @@ def learn_parameters(
     `posterior` returns draws (d, k) of the parameters of one table under a prior: `predictor.posterior_draws`. `map_`
     may run it for several tables at a time. Raises NotEnoughDataError for fewer than three tables.
     """
-    if len(tables) < _MIN_TABLES:
+    if len(tables) < MIN_TABLES:
         raise NotEnoughDataError(
-            f"{len(tables)} tables are too few to learn a prior of parameters from.", _MIN_TABLES - len(tables), "table"
+            f"{len(tables)} tables are too few to learn a prior of parameters from.", MIN_TABLES - len(tables), "table"
         )
     families = Counter(table.family for table in tables)
     weights = np.array([min(1.0, _MAX_TABLES_OF_FAMILY / families[table.family]) for table in tables])

@@ -16,7 +16,6 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import logsumexp, ndtri
-from scipy.stats import qmc
 
 from sizewright.models.axes import Axes
 from sizewright.models.matern import Features, matern
@@ -71,8 +70,11 @@ def pool_repeats(axes: Axes, rates: Floats) -> Repeats:
 
 
 def prior_lengths(axes: int) -> Floats:
-    """Return vectors of lengths (k, axes) that cover their prior evenly."""
-    uniform = qmc.Sobol(axes, rng=0).random(_LENGTH_VECTORS)
+    """Return vectors of lengths (k, axes) that cover their prior evenly: an additive recurrence (Roberts 2018)."""
+    root = 2.0
+    for _ in range(64):  # the root of x^(axes + 1) = x + 1
+        root = (1 + root) ** (1 / (axes + 1))
+    uniform = (0.5 + np.outer(np.arange(1, _LENGTH_VECTORS + 1), root ** -np.arange(1.0, axes + 1))) % 1.0
     mean, sd = _LOG_LENGTH
     return np.asarray(np.exp(mean + sd * ndtri(np.clip(uniform, 1e-3, 1 - 1e-3))))
 
