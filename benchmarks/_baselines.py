@@ -196,6 +196,15 @@ def default_planner(candidates: pd.DataFrame, objective: str, trials: int, seed:
     return TrialPlanner(candidates, objective, seed=seed, max_trials=trials)
 
 
+def weighted_planner(weight: float) -> MakePlanner:
+    """Return a factory of the planner of this package with another weight of a shortfall."""
+
+    def make(candidates: pd.DataFrame, objective: str, trials: int, seed: int) -> Asker:
+        return TrialPlanner(candidates, objective, seed=seed, max_trials=trials, shortfall_weight=weight)
+
+    return make
+
+
 def baseline_planners() -> dict[str, MakePlanner]:
     """Return factories of the baselines by name."""
 

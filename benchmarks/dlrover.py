@@ -27,7 +27,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from benchmarks._left_out import left_out_planner
+from benchmarks._baselines import default_planner
 from benchmarks._measured import SEEDS, on_all_cores, own_tables
 from benchmarks._replays import replay_planner
 from benchmarks._report import choose, finish
@@ -252,7 +252,7 @@ def _changed(here: dict[str, float], planned: dict[str, Any]) -> dict[str, float
 def run_ours(table: MeasuredTable, start: int, objective: Objective, seed: int) -> Spent:
     """Return what a job takes that our planner sizes with trials, from the same start."""
     run = Run(table)
-    done = replay_planner(left_out_planner(table), table, objective, TRIALS, seed)
+    done = replay_planner(default_planner, table, objective, TRIALS, seed)
     candidates = CandidateSet(table.allocations)
     for _, trial in done.trials.iterrows():
         row = candidates.index_of({str(name): cell for name, cell in trial.items()})

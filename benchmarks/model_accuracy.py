@@ -2,8 +2,7 @@
 
 `near` is the error at allocations with at least 70 % of the best throughput, from the planner's 8 trials. `anywhere` is
 the error at all allocations, from 8 trials of a Latin hypercube. Both, and the coverage of another measurement, are
-computed at allocations without a trial. The default model has the prior of parameters that was learned without the
-table's family. You can name CSV files instead of the tables.
+computed at allocations without a trial. You can name CSV files instead of the tables.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from typing import Any, cast
 import numpy as np
 import pandas as pd
 
-from benchmarks._left_out import left_out, left_out_planner, normals_without
+from benchmarks._baselines import default_planner
 from benchmarks._measured import (
     HELD_OUT,
     SEEDS,
@@ -56,26 +55,25 @@ NAMES = [name for name in model_names() if name != "allreduce"]
 
 
 def of_space_filling(name: str, table: MeasuredTable, seed: int) -> dict[str, Any]:
-    make = left_out(table) if name == "default" else lambda: get_model(name)
-    scores = score_model(make, table, space_filling(table, TRIALS, seed), seed)
+    scores = score_model(lambda: get_model(name), table, space_filling(table, TRIALS, seed), seed)
     return {"model": name, "family": family(table), "table": table.name, "seed": seed, **scores}
 
 
 def of_planner(scoring: str, table: MeasuredTable, seed: int) -> dict[str, Any]:
-    done = replay_planner(left_out_planner(table), table, SCORINGS[scoring], TRIALS, seed)
-    return {"table": table.name, "seed": seed, **score_model(left_out(table), table, done.trials, seed)}
+    done = replay_planner(default_planner, table, SCORINGS[scoring], TRIALS, seed)
+    return {"table": table.name, "seed": seed, **score_model(ThroughputModel, table, done.trials, seed)}
 
 
 def beside_process(scoring: str, table: MeasuredTable, seed: int) -> dict[str, Any]:
     """Fit the default model and the plain process to the trials that the planner chose, and score both."""
-    trials = replay_planner(left_out_planner(table), table, SCORINGS[scoring], TRIALS, seed).trials
-    ours = score_model(left_out(table), table, trials, seed)
+    trials = replay_planner(default_planner, table, SCORINGS[scoring], TRIALS, seed).trials
+    ours = score_model(ThroughputModel, table, trials, seed)
     process = score_model(lambda: cast(Any, PlainProcess(table.allocations)), table, trials, seed)
     return {"family": family(table), "table": table.name, "ours": ours, "process": process}
 
 
 def beyond(table: MeasuredTable, seed: int) -> dict[str, Any]:
-    return {"table": table.name, "held": extrapolation(left_out(table), table, seed)}
+    return {"table": table.name, "held": extrapolation(ThroughputModel, table, seed)}
 
 
 def fit_predict_100k_s() -> float:
@@ -102,7 +100,7 @@ def behind_links(grid: str, gbps: float) -> dict[str, float]:
     behind_link = linked.assign(network_gbps=gbps, workers_per_host=linked["workers"])
     table, measured, errors, coverages = one_table(free, "loopback"), linked["throughput"].to_numpy(), [], []
     for seed in SEEDS:
-        model = ThroughputModel(normals_without("own")).fit(space_filling(table, TRIALS, seed))
+        model = ThroughputModel().fit(space_filling(table, TRIALS, seed))
         low, high = model.predict_interval(behind_link)
         errors.append(float(np.median(np.abs(model.predict(behind_link) / measured - 1))))
         coverages.append(float(np.mean((low <= measured) & (measured <= high))))

@@ -2,14 +2,12 @@
 
 Families are this project's grids, TrimTuner's and Gavel's tables, and the jobs of the trial bank. The error is that of
 predictions anywhere and near the best from eight space-filling trials of the tables of the family that was left out.
-A full run keeps the priors without a family in `benchmarks/parameters`, where other benchmarks use them; with `--ship`
-it also replaces the prior that the package ships, which is learned from all families.
+A full run keeps the priors without a family in `benchmarks/parameters`.
 """
 
 from __future__ import annotations
 
 import os
-import sys
 from concurrent.futures import ProcessPoolExecutor
 
 import numpy as np
@@ -22,7 +20,6 @@ from sizewright.models import ThroughputModel
 from sizewright.models.default import curve
 from sizewright.models.default.parameter_prior import (
     MIN_TABLES,
-    SHIPPED,
     NamedTable,
     Normals,
     ParameterPrior,
@@ -79,8 +76,6 @@ def main() -> None:
         PARAMETERS.mkdir(exist_ok=True)
         for name, prior in without.items():
             prior.save(PARAMETERS / f"without-{name}.json")
-        if "--ship" in sys.argv[1:]:
-            learn(tables).save(SHIPPED)
     details = {
         "families": {f"{family} {which}": row for (family, which), row in shown.round(4).to_dict("index").items()},
         "parameters": {name: dict(prior.normals) for name, prior in without.items()},

@@ -3,30 +3,26 @@
 The benchmark replays measured tables: `benchmarks/tables`, those of others if they are available, or the named CSV
 files. Each answer is one of the measurements of the allocation. Picks are scored on the smoothed table, where
 allocations that repeats cannot tell apart are tied; `*_old_truth` are the same figures on the measurements as they are,
-smoothed without ties. The planner has the prior of parameters learned without the table's family. Oracles show which
-regret noise alone causes. BoTorch runs on seven tables in the quick form.
+smoothed without ties. Oracles show which regret noise alone causes. BoTorch runs on seven tables in the quick form.
 """
 
 from __future__ import annotations
 
 import itertools
 import time
-from functools import partial
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from benchmarks._baselines import Asker, MakePlanner, baseline_planners
+from benchmarks._baselines import Asker, MakePlanner, baseline_planners, default_planner, weighted_planner
 from benchmarks._botorch_planner import BotorchPlanner
-from benchmarks._left_out import learned_family, left_out_planner, normals_without
 from benchmarks._measured import HELD_OUT, SEEDS, all_tables, named_tables, on_all_cores
 from benchmarks._optuna_planner import OptunaPlanner
 from benchmarks._oracles import floors
 from benchmarks._regret import SCORINGS
 from benchmarks._replays import paired, score_planner
 from benchmarks._report import QUICK, finish
-from sizewright.models.factory import make_predictor
 from sizewright.profiler import TrialPlanner
 from sizewright.profiler.planner.measured_table import MeasuredTable, without_noise
 from sizewright.profiler.planner.objective import SHORTFALL_WEIGHT
@@ -54,35 +50,30 @@ TARGETS = {
 }
 
 
-def until_it_stops(table: MeasuredTable) -> MakePlanner:
-    predictor = partial(make_predictor, parameter_priors=normals_without(learned_family(table)), min_allocations=1)
-
-    def make(candidates: pd.DataFrame, objective: str, trials: int, seed: int) -> Asker:
-        return TrialPlanner(candidates, objective, seed=seed, max_trials=MANY, predictor=predictor(seed=seed))
-
-    return make
+def until_it_stops(candidates: pd.DataFrame, objective: str, trials: int, seed: int) -> Asker:
+    return TrialPlanner(candidates, objective, seed=seed, max_trials=MANY)
 
 
-def planners(table: MeasuredTable) -> dict[str, MakePlanner]:
+def planners() -> dict[str, MakePlanner]:
     return {
-        OURS: left_out_planner(table),
-        "until-it-stops": until_it_stops(table),
+        OURS: default_planner,
+        "until-it-stops": until_it_stops,
         **baseline_planners(),
         "optuna-gp": OptunaPlanner,
         "botorch": BotorchPlanner,
-        **{f"weight {weight:g}": left_out_planner(table, weight) for weight in WEIGHTS},
+        **{f"weight {weight:g}": weighted_planner(weight) for weight in WEIGHTS},
     }
 
 
 def replay(name: str, table: MeasuredTable, seed: int) -> list[dict[str, Any]]:
     scorings = ["reach80"] if name.startswith("weight ") else list(SCORINGS)
-    rows = score_planner(planners(table)[name], table, [seed], TRIALS, scorings)
+    rows = score_planner(planners()[name], table, [seed], TRIALS, scorings)
     return [row | {"planner": name} for row in rows]
 
 
 def replay_without_noise(name: str, table: MeasuredTable, seed: int) -> list[dict[str, Any]]:
     """Replay without noise in the answers, which leaves the loss from the choice of trials and from the model."""
-    rows = score_planner(planners(table)[name], without_noise(table), [seed], TRIALS)
+    rows = score_planner(planners()[name], without_noise(table), [seed], TRIALS)
     return [{"planner": name, "scoring": row["scoring"], "regret": row["regret_raw"]} for row in rows]
 
 
@@ -157,10 +148,7 @@ def main() -> None:
     tables = all_tables()
     few = tables[::3][:BOTORCH_TABLES] if QUICK else tables
     work = [
-        (name, table, seed)
-        for name in planners(tables[0])
-        for table in (few if name == "botorch" else tables)
-        for seed in SEEDS
+        (name, table, seed) for name in planners() for table in (few if name == "botorch" else tables) for seed in SEEDS
     ]
     rows = pd.DataFrame(itertools.chain(*on_all_cores(replay, *zip(*work, strict=True))))
     shown = rows.pivot_table(index="planner", columns="scoring", values="regret", aggfunc="mean")

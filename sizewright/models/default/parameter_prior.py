@@ -13,7 +13,6 @@ import hashlib
 import json
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -33,7 +32,6 @@ from sizewright.task_progress import steps
 Floats = NDArray[np.float64]
 Normals = Mapping[str, tuple[float, float]]
 
-SHIPPED = Path(__file__).parent / "parameters.json"
 _VERSION = 1
 _ROUNDS = 6
 _TABLES_OF_HAND_SET_PRIOR, _MAX_TABLES_OF_FAMILY = 4.0, 8.0
@@ -58,12 +56,12 @@ class ParameterPrior(NamedTuple):
     """The names of the tables that they were learned from."""
 
     @classmethod
-    def load(cls, path: str | Path | None = None) -> Self:
-        """Read a prior that `save` wrote, by default the shipped one. Raises StoreError where it is missing or damaged.
+    def load(cls, path: str | Path) -> Self:
+        """Read a prior that `save` wrote. Raises StoreError where it is missing or damaged.
 
         A prior may lack parameters; these keep the priors that were set by hand.
         """
-        path = SHIPPED if path is None else Path(absolute(path))
+        path = Path(absolute(path))
         try:
             record = loads(read_file(path, MAX_JSON_MIB).decode())
             if record.get("version") != _VERSION:
@@ -93,12 +91,6 @@ class ParameterPrior(NamedTuple):
             raise StoreError(
                 f"Cannot write the prior of parameters to {path}: {error}.", "Check the path and its permissions."
             ) from None
-
-
-@cache
-def shipped_normals() -> Normals:
-    """Return the shipped prior of parameters."""
-    return ParameterPrior.load().normals
 
 
 def learn_parameters(

@@ -27,7 +27,7 @@ from sizewright.models._base import BaseThroughputModel, Explanation, Kind, chec
 from sizewright.models.axes import EXTRAPOLATION_SD, MIN_ALLOCATIONS, Axes, count_distinct, prepare_training_data
 from sizewright.models.default import curve
 from sizewright.models.default.links import Traffic, limit_by_links
-from sizewright.models.default.parameter_prior import Normals, shipped_normals
+from sizewright.models.default.parameter_prior import Normals
 from sizewright.models.default.phases import PHASES, PhasesModel
 from sizewright.models.default.residual_process import ResidualProcess, ResidualScales, pool_repeats
 from sizewright.models.default.speed_normalization import normalize_host_speed
@@ -71,7 +71,8 @@ class _OtherPredictions(NamedTuple):
 class ThroughputModel(BaseThroughputModel):
     """Throughput of an allocation, from three distinct trials up.
 
-    `parameter_priors` maps names of parameters to (mean, sd), in place of the shipped ones (`parameter_prior.py`).
+    `parameter_priors` maps names of parameters to (mean, sd), in place of those of `curve.PARAMETERS`; a learned prior
+    (`parameter_prior.py`) has such pairs.
     `prior_curve` is the curve that a learned prior predicts for the job; then one trial is enough. A planner may use
     fewer than `min_allocations`, since its choices are measured next. Methods raise what `BaseThroughputModel` says.
     """
@@ -258,13 +259,13 @@ class ThroughputModel(BaseThroughputModel):
     def _parameter_priors(self) -> tuple[Floats, Floats]:
         """Return mean and sd (k,) of the parameters; with a learned prior the last one is its share, a logit."""
         if self.prior_curve is None:
-            return curve.prior_of({**shipped_normals(), **(self.parameter_priors or {})})
+            return curve.prior_of(self.parameter_priors)
         learned_sds = {
             "residual": self.prior_curve.calibration_factor * self.prior_curve.shape_sd,
             "noise": self.prior_curve.corrected_noise_sd if self.host_sd_ else self.prior_curve.noise_sd,
         }
         learned = {name: (float(np.log(max(sd, _MIN_SD))), _LEARNED_LOG_SD) for name, sd in learned_sds.items()}
-        means, sds = curve.prior_of({**shipped_normals(), **learned, **(self.parameter_priors or {})})
+        means, sds = curve.prior_of(learned | dict(self.parameter_priors or {}))
         return np.append(means, PRIOR_SHARE[0]), np.append(sds, PRIOR_SHARE[1])
 
     def _link_limit(self, X: Table) -> Floats:
@@ -289,12 +290,8 @@ class ThroughputModel(BaseThroughputModel):
 
 
 def posterior_draws(trials: Table, normals: Normals) -> Floats:
-    """Return draws (d, k) of the parameters given trials, under a prior; others than `normals` were set by hand.
-
-    Raises what `ThroughputModel.fit` raises.
-    """
-    hand_set = {name: (parameter.mean, parameter.sd) for name, parameter in curve.PARAMETERS.items()}
-    return ThroughputModel(hand_set | dict(normals)).fit(trials).draws_
+    """Return draws (d, k) of the parameters given trials, under a prior. Raises what `ThroughputModel.fit` raises."""
+    return ThroughputModel(normals).fit(trials).draws_
 
 
 def _fit_phases(X: Table, y: ArrayLike | None, state: HostState) -> PhasesModel | None:

@@ -59,8 +59,8 @@ def test_a_learned_prior_is_read_back_and_used(tmp_path: Path) -> None:
     loaded = ParameterPrior.load(tmp_path / "p.json")
     assert loaded.tables == ("a", "b", "c")
     assert loaded.normals["fixed"] == pytest.approx(prior.normals["fixed"], abs=1e-3)
-    shipped, learned = ThroughputModel().fit(table), ThroughputModel(loaded.normals).fit(table)
-    assert not np.allclose(shipped.draws_, learned.draws_)
+    hand_set, learned = ThroughputModel().fit(table), ThroughputModel(loaded.normals).fit(table)
+    assert not np.allclose(hand_set.draws_, learned.draws_)
 
 
 @pytest.mark.parametrize(
@@ -88,9 +88,3 @@ def test_an_unknown_parameter_is_refused(tmp_path: Path) -> None:
 def test_a_missing_file_is_refused(tmp_path: Path) -> None:
     with pytest.raises(StoreError, match="There is no prior of parameters"):
         ParameterPrior.load(tmp_path / "none.json")
-
-
-def test_the_shipped_prior_names_its_tables() -> None:
-    prior = ParameterPrior.load()
-    assert set(prior.normals) == set(curve.NAMES)
-    assert len(prior.tables) > 50
