@@ -27,7 +27,7 @@ class BotorchPlanner(Baseline):
         if len(self.measured) < FIRST_TRIALS or len(works) < 2:
             return int(self.rng.choice(untried))
         import torch
-        from botorch.acquisition import LogExpectedImprovement
+        from botorch.acquisition.analytic import LogExpectedImprovement
 
         process, losses = self._process(works)
         improvement = LogExpectedImprovement(process, best_f=(-losses).max())

@@ -44,8 +44,8 @@ def main() -> None:
                 kind: {"count": group.count, "cpu": group.node_resource.cpu, "memory": group.node_resource.memory}
                 for kind, group in plan.node_group_resources.items()
             }
-            nodes = {name: {"cpu": node.cpu, "memory": node.memory} for name, node in plan.node_resources.items()}
-            print(json.dumps({"groups": groups, "nodes": nodes}), flush=True)
+            sizes = {name: {"cpu": node.cpu, "memory": node.memory} for name, node in plan.node_resources.items()}
+            print(json.dumps({"groups": groups, "nodes": sizes}), flush=True)
 
 
 if __name__ == "__main__":

@@ -292,9 +292,11 @@ def main() -> None:
     figures |= {f"dlrover_regret_{by}": float(mean["dlrover", by]) for by in OBJECTIVES}
     details = {
         "dlrover": VERSION,
-        "tables": {f"{table} {who} {by}": round(float(value), 4) for (table, who, by), value in
-                   rows.groupby(["table", "who", "by"]).regret.mean().items()},
-    }  # fmt: skip
+        "tables": {
+            f"{row.table} {row.who} {row.by}": round(float(row.regret), 4)
+            for row in rows.groupby(["table", "who", "by"], as_index=False).regret.mean().itertuples()
+        },
+    }
     finish("dlrover", figures, TARGETS, details)
 
 

@@ -77,11 +77,11 @@ def main() -> None:
         for name, prior in without.items():
             prior.save(PARAMETERS / f"without-{name}.json")
     details = {
-        "families": {f"{family} {which}": row for (family, which), row in shown.round(4).to_dict("index").items()},
+        "families": shown.round(4).reset_index().to_dict("records"),
         "parameters": {name: dict(prior.normals) for name, prior in without.items()},
         "hand_set": dict(HAND_SET),
     }
-    finish("parameter_prior", figures, TARGETS, details, keep=np.isfinite(list(figures.values())).all())
+    finish("parameter_prior", figures, TARGETS, details, keep=bool(np.isfinite(list(figures.values())).all()))
 
 
 if __name__ == "__main__":

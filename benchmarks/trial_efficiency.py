@@ -162,7 +162,7 @@ def main() -> None:
     print(pd.DataFrame(weights).T.round(3).to_string())
     quiet = noiseless.pivot_table(index="planner", columns="scoring", values="regret")
     figures = summary(rows) | gains(rows) | {"ask_s": slowest_ask_s()}
-    figures |= {f"{scoring}_regret_noiseless": float(quiet.loc[OURS, scoring]) for scoring in SCORINGS}
+    figures |= {f"{scoring}_regret_noiseless": float(quiet[scoring][OURS]) for scoring in SCORINGS}
     raw = rows.pivot_table(index="planner", columns="scoring", values="regret_raw", aggfunc="mean")
     p90 = rows.pivot_table(index="planner", columns="scoring", values="regret", aggfunc=lambda r: r.quantile(0.9))
     details = {

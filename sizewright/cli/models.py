@@ -110,16 +110,16 @@ def list_models(tracking_uri: Tracking = None, output: Output = Format.table) ->
 @app.command("learn")
 @examples(
     "sizewright models learn parameters.json grid.csv other-grid.csv another.csv",
-    "sizewright models learn parameters.json grid.csv --bank shipped",
+    "sizewright models learn parameters.json grid.csv --with-bank shipped",
 )
 def learn(
     file: Annotated[str, typer.Argument(metavar="FILE", help="The JSON file to write the prior to.")],
     tables: Annotated[
         list[str], typer.Argument(metavar="TABLE", help="CSV or Parquet files of trials, each of many allocations.")
     ],
-    bank: Annotated[
+    with_bank: Annotated[
         Optional[str],  # noqa: UP045
-        typer.Option("--bank", metavar="FOLDER", help="Learn also from the jobs of a bank; `shipped` is our own."),
+        typer.Option("--with-bank", metavar="FOLDER", help="Learn also from the jobs of a bank; `shipped` is our own."),
     ] = None,
     map_: ColumnMap = None,
     output: Output = Format.table,
@@ -132,7 +132,7 @@ def learn(
     from sizewright.models.default.predictor import posterior_draws
     from sizewright.profiler.parameter_tables import bank_tables, tables_of_files
 
-    named = tables_of_files(tables, read_mapping(map_ or [])) + (bank_tables(bank) if bank else [])
+    named = tables_of_files(tables, read_mapping(map_ or [])) + (bank_tables(with_bank) if with_bank else [])
     with Bar("learning"):
         prior = learn_parameters(named, posterior_draws)
     prior.save(file)

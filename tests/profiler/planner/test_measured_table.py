@@ -15,10 +15,10 @@ from tests.helpers.measured_tables import measured_table, trial_table
 
 def test_noise_of_table_is_estimated_and_smoothed() -> None:
     clean, noisy = measured_table(), measured_table(0.05, 3)
-    smoothed, noise = noisy.smoothed
+    smoothed, noise, _ = noisy.smoothed
     assert noise == pytest.approx(0.05, rel=0.5)
     assert np.median(np.abs(smoothed / clean.raw - 1)) < np.median(np.abs(noisy.raw / clean.raw - 1)) * 1.2
-    smoothed, noise = clean.smoothed
+    smoothed, noise, _ = clean.smoothed
     assert noise < 0.02
     assert smoothed == pytest.approx(clean.raw, rel=0.02)
 
