@@ -18,7 +18,7 @@ Floats = NDArray[np.float64]
 COUNTS = ("workers", "ps")
 SIZES = ("worker_cpu", "ps_cpu", "worker_gpu", "batch_size", "embedding_bytes")
 MIN_ALLOCATIONS = 3
-EXTRAPOLATION_SD = 0.25
+EXTRAPOLATION_SD = 0.3
 """Error of a predicted curve outside the measured ranges: standard deviation of the log per e-fold of an axis."""
 _LOWER_BOUNDS = {"workers": 1.0} | dict.fromkeys(
     ("ps", "sync", "worker_gpu", "embedding_bytes", "network_bytes", "worker_memory_bytes", "ps_memory_bytes"), 0.0

@@ -403,6 +403,7 @@ _CAPS: dict[str, str | Callable[[Values], str]] = {
         "the deadline is {deadline_s:time}; the earliest completion with 90 % probability takes {earliest_s:time}"
     ),
     "measured_range": _measured_range,
+    "interval": "an interval of throughput that spans more than a factor of {max_ratio:,.0f} supports no decision",
 }
 """Why a cap excludes allocations: clauses, without a capital and a full stop."""
 

@@ -58,7 +58,7 @@ PARAMETERS: dict[str, Parameter] = {
     "sync_factor": Parameter(0.0, 0.5, "log", "how much longer a step is where workers wait for each other"),
     "sync_workers": Parameter(-2.1, 1.0, "log", "the part of it that grows with w - 1"),
     "phases": Parameter(1.0, 1.5, "logit", "share of measured phases in the curve, where trials have phases"),
-    "residual": Parameter(float(np.log(0.15)), 0.6, "log", "standard deviation of the truth about the curve, in log"),
+    "residual": Parameter(float(np.log(0.12)), 0.6, "log", "standard deviation of the truth about the curve, in log"),
     "noise": Parameter(float(np.log(0.03)), 0.7, "log", "standard deviation of repeats, in log"),
 }
 NAMES = tuple(PARAMETERS)

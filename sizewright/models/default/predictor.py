@@ -6,9 +6,8 @@ where they have phases, and with the prediction of a learned prior (`models/prio
 its own shares of these.
 
 The priors of the parameters stand in for what three or eight trials cannot determine, so intervals are sensible from
-the start and narrow as trials come. Their ends are Student's t with n − 1 degrees of freedom, since noise has heavier
-tails than the normal distribution (replays over measured tables: 90 % intervals held 80 to 85 % with normal ends). The
-same draws show a planner what another trial may bring.
+the start and narrow as trials come. Their ends are Student's t with n + 6 degrees of freedom, since noise has heavier
+tails than the normal distribution. The same draws show a planner what another trial may bring.
 """
 
 from __future__ import annotations
@@ -42,8 +41,10 @@ AUXILIARY_COLUMNS = ("throughput_se", "host_speed", "network_bytes", "embedding_
 """Columns of a trial that the model uses in addition to throughput and allocation."""
 # The share of a learned prior in the curve: mean and standard deviation of its logit.
 PRIOR_SHARE = (4.0, 2.0)
-# A learned prior also knows residual and noise: the sd of their logarithms, and trials that this knowledge is worth.
-_LEARNED_LOG_SD, _LEARNED_FREEDOM = 0.5, 10
+# A learned prior also knows residual and noise, with this sd of their logarithms.
+_LEARNED_LOG_SD = 0.5
+# The trials that a prior's knowledge of residual and noise is worth.
+_FREEDOM, _LEARNED_FREEDOM = 7, 10
 _MIN_SD = 0.02
 _WITHIN_RUN = {"noise": (float(np.log(0.02)), 0.5)}
 # Weights of log E and of the synchronous mode, as distances in the residual's space.
@@ -169,7 +170,7 @@ class ThroughputModel(BaseThroughputModel):
         mean, variance = self._moments(X)
         if kind == "trial":
             variance = variance + float(np.mean(self._scales(self.draws_).noise ** 2)) + self.host_sd_**2
-        freedom = max(self.repeats_.counts.sum() - 1, 2) + (_LEARNED_FREEDOM if self.prior_curve else 0)
+        freedom = self.repeats_.counts.sum() - 1 + (_LEARNED_FREEDOM if self.prior_curve else _FREEDOM)
         half_width = stdtrit(freedom, 0.5 + coverage / 2) * np.sqrt(variance)
         return np.exp(mean), np.exp(mean - half_width), np.exp(mean + half_width)
 

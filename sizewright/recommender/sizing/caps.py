@@ -18,8 +18,11 @@ from sizewright.spec.wording import amounts
 Floats = NDArray[np.float64]
 Mask = NDArray[np.bool_]
 
-SUPPORTED_RANGE_CAP = "measured range"
-"""Name of the only cap that a measurement can lift."""
+SUPPORTED_RANGE_CAP, INTERVAL_CAP = "measured range", "interval"
+MEASURABLE_CAPS = frozenset({SUPPORTED_RANGE_CAP, INTERVAL_CAP})
+"""The caps that a measurement can lift."""
+MAX_INTERVAL_RATIO = 10.0
+"""Upper over lower end of a throughput interval; a wider interval supports no decision."""
 _ROUNDING = 1 + 1e-9
 _LOWER_OR_ADD_HOSTS = "Lower the minimum replicas and sizes in the bounds, or add hosts."
 _MIN_TREND_RATIO = 4.0  # largest over smallest measured tables, from which trials support a trend
@@ -37,6 +40,8 @@ class CapInput:
     embedding_bytes: float
     supported_ranges: dict[str, tuple[float, float]]
     """Minimum and maximum of each axis that the trials or the prior cover."""
+    interval_ratio: Floats
+    """Upper over lower end of the interval of throughput."""
     latest_time_s: Floats
     extrapolate: bool = False
 
@@ -178,6 +183,16 @@ def within_supported_range(c: CapInput, remaining: Mask) -> CapResult:
     )
 
 
+def within_interval(c: CapInput, remaining: Mask) -> CapResult:
+    """Require that the interval of throughput supports a decision."""
+    narrowest = int(np.flatnonzero(remaining)[np.argmin(c.interval_ratio[remaining])])
+    return CapResult(
+        c.interval_ratio <= MAX_INTERVAL_RATIO,
+        Reason.of("interval", max_ratio=MAX_INTERVAL_RATIO),
+        f"Measure {c.grid.allocation(narrowest).describe()}, or another allocation near it.",
+    )
+
+
 def beyond_supported(c: CapInput, row: int) -> list[Reason]:
     """Return the axes on which a row lies beyond twice the supported range, with that range."""
     columns = c.grid.columns(c.embedding_bytes)
@@ -203,6 +218,7 @@ CAPS: tuple[tuple[str, Cap], ...] = (
     ("hosts", within_hosts),
     ("quota", within_quota),
     (SUPPORTED_RANGE_CAP, within_supported_range),
+    (INTERVAL_CAP, within_interval),
     ("deadline", within_deadline),
 )
 

@@ -47,6 +47,7 @@ class GridEvaluation(NamedTuple):
             grid=scored.grid,
             worker_memory_bytes=scored.worker_memory_bytes,
             ps_memory_bytes=scored.ps_memory_bytes,
+            interval_ratio=scored.interval_ratio,
             latest_time_s=scored.latest_time_s,
         )
         allowed, rulings = apply_caps(cap_input)
@@ -88,6 +89,7 @@ def evaluate_grid(
         ps_memory_bytes=scored.ps_memory_bytes,
         embedding_bytes=embedding_bytes,
         supported_ranges=supported_ranges,
+        interval_ratio=scored.interval_ratio,
         latest_time_s=scored.latest_time_s,
         extrapolate=extrapolate,
     )

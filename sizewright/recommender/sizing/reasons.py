@@ -11,7 +11,7 @@ from sizewright.models.memory._base import MEMORY_STEP_BYTES, rounded_up
 from sizewright.models.memory.memory_model import MARGIN
 from sizewright.models.prior import JobCurve
 from sizewright.models.table import ALLOCATION_AXES
-from sizewright.recommender.sizing.caps import SUPPORTED_RANGE_CAP, beyond_supported
+from sizewright.recommender.sizing.caps import MEASURABLE_CAPS, beyond_supported
 from sizewright.recommender.sizing.quality import untested_workers_warning
 from sizewright.recommender.sizing.result import Selection
 from sizewright.recommender.sizing.run_peaks import OOM_GROWTH
@@ -253,7 +253,7 @@ def next_trials(selection: Selection) -> Iterator[str]:
         yield f"Measure the target itself ({target}): its interval is ±{format_percent(half_width)} wide."
     uncapped = scored.best()
     excluding = {ruling.cap for ruling in selection.evaluation.rulings if not ruling.result.allowed[uncapped]}
-    if excluding == {SUPPORTED_RANGE_CAP}:  # no measurement lifts another cap
+    if excluding and excluding <= MEASURABLE_CAPS:
         yield f"Measure {scored.grid.allocation(uncapped).describe()}, which may be even better."
     unvaried = [
         AXIS_WORDS[axis]

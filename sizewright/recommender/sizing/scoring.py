@@ -50,6 +50,11 @@ class Scored:
     objective_lower: Floats
     objective_upper: Floats
 
+    @property
+    def interval_ratio(self) -> Floats:
+        """Upper over lower end of the interval of throughput (n,)."""
+        return np.asarray(self.upper / self.lower)
+
     def best(self, among: NDArray[np.int64] | None = None) -> int:
         """Return the row with the lowest objective, of all rows or of some.
 

@@ -17,7 +17,7 @@ from sizewright.models.factory import make_predictor
 from sizewright.models.prior import JobCurve, LearnedPrior
 from sizewright.recommender.similar_jobs.warm_start import warm_start
 from sizewright.recommender.sizing.build import build_recommendation, infeasible, not_enough_data, usable_trials
-from sizewright.recommender.sizing.caps import SUPPORTED_RANGE_CAP, CapInput, beyond_supported
+from sizewright.recommender.sizing.caps import INTERVAL_CAP, SUPPORTED_RANGE_CAP, beyond_supported
 from sizewright.recommender.sizing.evaluate_grid import GridEvaluation, evaluate_grid, with_defaults
 from sizewright.recommender.sizing.pareto import pareto_front
 from sizewright.recommender.sizing.prior_check import check_prior
@@ -27,8 +27,6 @@ from sizewright.recommender.sizing.scoring import roles_without_cores
 from sizewright.spec import Job, Recommendation
 from sizewright.spec.reason import Reason
 
-MAX_INTERVAL_RATIO = 10.0
-"""Upper over lower end of the target's throughput interval; a wider interval supports no decision."""
 _MAX_REPEAT_RATIO = 1.5
 """Repeats of one allocation differ by a few per cent on one host; beyond this factor they contradict each other."""
 _MAX_NAMED_CONFLICTS = 3
@@ -87,16 +85,15 @@ def choose(fitted: Fitted) -> Selection | Recommendation:
     evaluation, evidence = fitted.evaluation, fitted.prior
     if not evaluation.allowed.any():
         last = evaluation.rulings[-1]
+        if last.cap == INTERVAL_CAP:
+            too_wide, remedy = _too_wide(evaluation, recorded)
+            return not_enough_data(request, recorded, model, evidence, too_wide, remedy)
         if last.cap == SUPPORTED_RANGE_CAP:
             return not_enough_data(request, recorded, model, evidence, last.result.reason, last.result.remedy)
         return infeasible(request, recorded, model, evidence, evaluation.rulings)
     scored = evaluation.scored
     allowed_rows = np.flatnonzero(evaluation.allowed)
     chosen = scored.best(allowed_rows)
-    ratio = float(scored.upper[chosen] / scored.lower[chosen])
-    if ratio > MAX_INTERVAL_RATIO:
-        too_wide, remedy = _too_wide(ratio, recorded, evaluation.cap_input, chosen)
-        return not_enough_data(request, recorded, model, evidence, too_wide, remedy)
     front = allowed_rows[pareto_front(scored.throughput[allowed_rows], scored.cost[allowed_rows])]
     return Selection(
         job=request.job,
@@ -151,14 +148,19 @@ def _evaluate(
     return evaluation, evidence
 
 
-def _too_wide(ratio: float, trials: Sequence[Trial], cap_input: CapInput, chosen: int) -> tuple[Reason, str]:
-    """Return why an interval is too wide to decide by, and a remedy; name the trials that contradict each other."""
-    target = cap_input.grid.allocation(chosen).describe()
-    extrapolated = bool(beyond_supported(cap_input, chosen))
+def _too_wide(evaluation: GridEvaluation, trials: Sequence[Trial]) -> tuple[Reason, str]:
+    """Return why no interval supports a decision, and a remedy; name the trials that contradict each other.
+
+    The interval is that of the best allocation that the other caps allow.
+    """
+    scored, cap_input = evaluation.scored, evaluation.cap_input
+    others = [ruling.result.allowed for ruling in evaluation.rulings if ruling.cap != INTERVAL_CAP]
+    best = scored.best(np.flatnonzero(np.all(others, axis=0)))
+    ratio, extrapolated = float(scored.interval_ratio[best]), bool(beyond_supported(cap_input, best))
     reason = Reason.of("interval_too_wide", ratio=ratio, extrapolated=extrapolated)
     conflicts = list(_contradictions(trials))
     if not conflicts:
-        return reason, f"Measure {target}, or another allocation near it."
+        return reason, evaluation.rulings[-1].result.remedy
     reason = reason.adding(conflicts=len(conflicts)).adding_each("conflict", conflicts[:_MAX_NAMED_CONFLICTS])
     return reason, "Drop the wrong rows, or measure them again."
 

@@ -37,6 +37,7 @@ def candidates(rows: list[tuple[float, ...]] = ROWS, job: Job | None = None, **c
         "ps_memory_bytes": np.full(size, 2.0 * GIB),
         "embedding_bytes": 1e9,
         "supported_ranges": {},
+        "interval_ratio": np.full(size, 1.5),
         "latest_time_s": np.full(size, 100.0),
     }
     return CapInput(job=job or Job(), grid=grid, **(known | change))
@@ -279,4 +280,4 @@ def test_caps_are_applied_in_order_and_count_what_they_rule_out() -> None:
     assert not mask.any()
     assert [(r.cap, r.ruled_out) for r in rulings] == [("a", 1), ("b", 1), ("c", 3)]
     assert apply_caps(c)[0].all()
-    assert [name for name, _ in CAPS] == ["memory bounds", "hosts", "quota", "measured range", "deadline"]
+    assert [name for name, _ in CAPS] == ["memory bounds", "hosts", "quota", "measured range", "interval", "deadline"]
