@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from sizewright.datasets.trials.trial import Trial
 from sizewright.errors import NotEnoughDataError
 from sizewright.models._base import BaseThroughputModel
+from sizewright.models.axes import COUNTS, SIZES
 from sizewright.models.factory import make_predictor
 from sizewright.recommender.control.action import Action, Choice
 from sizewright.recommender.control.auto_scale import CurrentState, Scaling, choose_change
@@ -72,7 +73,10 @@ class AutoScaler:
         return ""
 
     def _rescaled_prior_trials(self, run_trials: Sequence[Trial]) -> list[Trial]:
-        """Return the trials from before the run, rescaled to the run's speed: only their ratios carry over."""
+        """Return the trials from before the run, rescaled to the run's speed: only their ratios carry over.
+
+        Those of an allocation that the run itself has measured are left out.
+        """
         if not run_trials or not self._prior_trials:
             return self._prior_trials
         if self._prior_trials_model is None:
@@ -82,8 +86,11 @@ class AutoScaler:
                 return []
         observed = np.log([trial.throughput or 1.0 for trial in run_trials])
         scale = float(np.exp(np.median(observed - np.log(self._prior_trials_model.predict(run_trials)))))
+        measured = {_allocation_of(trial) for trial in run_trials}
         return [
-            trial.model_copy(update={"throughput": (trial.throughput or 0.0) * scale}) for trial in self._prior_trials
+            trial.model_copy(update={"throughput": (trial.throughput or 0.0) * scale})
+            for trial in self._prior_trials
+            if _allocation_of(trial) not in measured
         ]
 
     def act(
@@ -131,6 +138,10 @@ class AutoScaler:
         warning = untested_workers_warning(self.job, target.replicas("worker"))
         gain = choice.reason.adding(target=target.describe())
         return Action((gain, warning) if warning else (gain,), target=self.job.with_sides(target), choices=choices)
+
+
+def _allocation_of(trial: Trial) -> tuple[object, ...]:
+    return tuple(getattr(trial, axis) for axis in (*COUNTS, *SIZES))
 
 
 def _within_step(job: Job, workers: int, step: int) -> Job:
