@@ -160,7 +160,7 @@ def _too_wide(evaluation: GridEvaluation, trials: Sequence[Trial]) -> tuple[Reas
     reason = Reason.of("interval_too_wide", ratio=ratio, extrapolated=extrapolated)
     conflicts = list(_contradictions(trials))
     if not conflicts:
-        return reason, evaluation.rulings[-1].result.remedy
+        return reason, f"Measure {cap_input.grid.allocation(best).describe()}, or another allocation near it."
     reason = reason.adding(conflicts=len(conflicts)).adding_each("conflict", conflicts[:_MAX_NAMED_CONFLICTS])
     return reason, "Drop the wrong rows, or measure them again."
 

@@ -14,6 +14,7 @@ from sizewright.recommender.sizing.caps import (
     apply_caps,
     within_deadline,
     within_hosts,
+    within_interval,
     within_memory_bounds,
     within_quota,
     within_supported_range,
@@ -260,6 +261,15 @@ def test_suggested_trial_is_the_nearest_allowed_allocation() -> None:
     result = within_supported_range(c, allowed_before)
     assert "Measure 4 workers × 0.5 cores" in result.remedy
     assert "workers 0.1 to 0.4" in clause(result.reason)
+
+
+def test_interval_of_more_than_a_factor_of_ten_supports_no_decision() -> None:
+    ratios = np.array([1.0, 9.9, 10.1, np.inf, 30.0])
+    c = candidates(interval_ratio=ratios)
+    assert allowed(within_interval, c) == [True, True, False, False, False]
+    result = within_interval(c, ratios > 10)
+    assert "Measure 2 workers × 2 cores" in result.remedy
+    assert "factor of 10" in clause(result.reason)
 
 
 def test_caps_are_applied_in_order_and_count_what_they_rule_out() -> None:

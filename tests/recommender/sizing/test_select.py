@@ -12,8 +12,10 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from sizewright.cli.tables import print_recommendation
+from sizewright.models import ThroughputModel
 from sizewright.models.forms.dlrover import DlroverModel
 from sizewright.models.memory.memory_model import MemoryModel
+from sizewright.models.table import Table, as_columns
 from sizewright.recommender.sizing.build import build_recommendation
 from sizewright.recommender.sizing.evaluate_grid import measured_ranges
 from sizewright.recommender.sizing.reasons import _one_more_worker
@@ -360,6 +362,36 @@ def test_trial_is_suggested_if_all_allocations_exceed_the_measured_range() -> No
     assert "Measure 20 workers" in remedies[0]
     assert "workers 1 to 4" in answer.reasons[0]
     assert recommend(SizingRequest(small_job(bounds=far), trials(), extrapolate=True)).status == "ok"
+
+
+class Unsure(ThroughputModel):
+    """Its intervals are wide for more than `known` workers."""
+
+    known = 2
+
+    def predict_with_interval(self, X: Table, coverage: float = 0.9) -> tuple[Any, Any, Any]:
+        value, lower, upper = super().predict_with_interval(X, coverage)
+        factor = np.where(as_columns(X, ("workers",))["workers"] > self.known, 5.0, 1.0)
+        return value, lower / factor, upper * factor
+
+
+def test_best_allocation_whose_interval_supports_a_decision_is_chosen() -> None:
+    job = small_job(objective="time")
+    answer = recommend(SizingRequest(job, trials(), model=Unsure()))
+    assert target_of(answer).replicas("worker") == 2
+    assert answer.uncapped is not None
+    assert answer.uncapped.replicas("worker") > 2
+    assert any("interval cap ruled out" in reason for reason in answer.reasons)
+    assert any("which may be even better" in text for text in answer.evidence.to_be_surer)
+
+
+def test_intervals_that_are_all_too_wide_are_not_enough_data() -> None:
+    model = Unsure()
+    model.known = 0
+    answer = recommend(SizingRequest(small_job(objective="time"), trials(), model=model))
+    remedies = numbered(answer, "not_enough_data")
+    assert "spans a factor of" in answer.reasons[0]
+    assert remedies[0].startswith("Measure ")
 
 
 def test_cores_that_never_varied_are_not_reduced() -> None:
