@@ -34,8 +34,8 @@ _DECLINED = 1
 
 
 @examples(
-    "sizewright apply plan.yaml --executor kubeflow --dry-run",
-    "sizewright apply plan.yaml --executor kubeflow --wait 600",
+    "sizewright apply plan.yaml --executor jobset --dry-run",
+    "sizewright apply plan.yaml --executor jobset --wait 600",
     "sizewright apply plan.yaml --executor slurm --out job.sh --yes",
 )
 def apply(

@@ -70,7 +70,10 @@ Number = Optional[float]  # noqa: UP045
 POLICY_HELP = (
     f"The allocation policy: {named(POLICIES)}, or one of your own. To simulate several: a list with commas, or `all`."
 )
-EXECUTOR_HELP = f"The executor that carries out the plan: {', '.join(EXECUTORS)}, or one of your own."
+EXECUTOR_HELP = (
+    f"The executor that carries out the plan: {', '.join(EXECUTORS)}, or one of your own. "
+    "The TFJobs of kubeflow are legacy."
+)
 
 SEEDS_HELP = "Number of runs, each with a different random seed."
 

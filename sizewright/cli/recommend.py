@@ -35,7 +35,7 @@ _EXIT_CODES = {"ok": 0, "infeasible": 3, "not_enough_data": 4}
 @examples(
     "sizewright recommend job.yaml",
     "sizewright recommend job.yaml --prior shipped --objective cost -o json",
-    "sizewright recommend job.yaml --executor kubeflow --out tfjob.yaml",
+    "sizewright recommend job.yaml --executor jobset --out jobset.yaml",
 )
 def recommend(
     job: JobFile,
@@ -73,9 +73,7 @@ def recommend(
     from sizewright.executors import get_executor
 
     if (base or role) and not executor:
-        raise InputError(
-            "--base and --role need the executor of the manifest.", "Name it, such as --executor kubeflow."
-        )
+        raise InputError("--base and --role need the executor of the manifest.", "Name it, such as --executor jobset.")
     renderer = get_executor(executor or "local", **manifest_options(base, role)) if executor or out else None
     inputs = sizing_inputs(
         job,

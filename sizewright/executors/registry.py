@@ -25,6 +25,7 @@ _EXECUTORS = Plugins(
         "local": "sizewright.executors.session.local:LocalExecutor",
         "ray": "sizewright.executors.session.ray_cluster:RayExecutor",
         "slurm": "sizewright.executors.slurm.executor:SlurmExecutor",
+        "trainjob": "sizewright.executors.kubernetes.trainjob:TrainJobExecutor",
         "volcano": "sizewright.executors.kubernetes.volcano:VolcanoExecutor",
     },
     contract="ExecutorContract",

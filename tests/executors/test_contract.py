@@ -27,6 +27,10 @@ IN_PODS, MORE_PODS = (Allocation.of(n, 1, 0.4, 0.2, 64, GIB, GIB) for n in (1, 2
 FROM, TO = Allocation.of(1, 1, 0.4, 0.2, 64), Allocation.of(2, 2, 0.3, 0.2, 64)
 
 
+def without_ps(allocation: Allocation) -> Allocation:
+    return allocation.model_copy(update={"ps": ()})
+
+
 class Contract(ExecutorContract):
     @pytest.fixture
     def launch_plan(self) -> Plan:
@@ -89,6 +93,21 @@ class TestKubeflow(ClusterContract):
 
 class TestJobset(ClusterContract):
     name = "jobset"
+
+
+class TestTrainjob(ClusterContract):
+    """Without PS, which a TrainJob does not have."""
+
+    name = "trainjob"
+
+    @pytest.fixture
+    def launch_plan(self) -> Plan:
+        return Plan(id="p-1", kind="launch", job=JOB, target=without_ps(IN_PODS), reason="best")
+
+    @pytest.fixture
+    def adjust_plan(self) -> Plan:
+        before, after = map(without_ps, (IN_PODS, MORE_PODS))
+        return Plan(id="p-2", kind="adjust", job=JOB, current=before, target=after, reason="more samples")
 
 
 class TestVolcano(ClusterContract):

@@ -18,6 +18,7 @@ FILES = {
     "Job": "volcano-job.yaml",
     "RayJob": "kuberay-rayjob.yaml",
     "JobSet": "jobset.yaml",
+    "TrainJob": "kubeflow-trainjob.yaml",
 }
 
 

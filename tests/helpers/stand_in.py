@@ -31,6 +31,7 @@ SERVED = {
     "kubeflow.org/v1": {"tfjobs": "TFJob"},
     "batch.volcano.sh/v1alpha1": {"jobs": "Job"},
     "jobset.x-k8s.io/v1alpha2": {"jobsets": "JobSet"},
+    "trainer.kubeflow.org/v1alpha1": {"trainjobs": "TrainJob"},
     "ray.io/v1": {"rayjobs": "RayJob"},
     "elastic.iml.github.io/v1alpha1": {"elasticjobs": "ElasticJob", "scaleplans": "ScalePlan"},
     "metrics.k8s.io/v1beta1": {"pods": "PodMetrics"},
@@ -188,7 +189,7 @@ class StandIn:
         if pod is None:
             raise RefusedError(404, f"pod {name} not found")
         samples = int(RATE * (time.time() - pod["began"]))
-        if "worker" not in name and "chief" not in name:
+        if not any(word in name for word in ("worker", "chief", "-node-")):
             return "waiting for workers\n"
         sums = {"samples": samples, "steps": samples // 64, "at_s": time.time()}
         container = {"cpu_s": samples / RATE / 2, "throttled_s": 0.0, "memory_peak_bytes": 700 << 20}

@@ -1,8 +1,8 @@
-"""The pods that the operators of five platforms create for a job, with the labels that the executors rely on.
+"""The pods that the operators of six platforms create for a job, with the labels that the executors rely on.
 
 An ElasticJob's pods are replaced where sizes change; ScalePlans of its older releases come before it. A TFJob's and a
 Volcano job's pods keep the sizes they began with. A RayJob is not changed by its operator once it runs. The jobs of a
-running JobSet may not change.
+running JobSet, and the trainer of a TrainJob, may not change.
 """
 
 from __future__ import annotations
@@ -69,6 +69,22 @@ def _jobset(document: Object, _: Any) -> Iterator[tuple[str, int, list[Object], 
                 yield f"{job['name']}-{number}", index, _containers(spec), labels
 
 
+def _trainjob(document: Object, _: Any) -> Iterator[tuple[str, int, list[Object], dict[str, str]]]:
+    trainer = document["spec"]["trainer"]
+    container = {
+        "name": "node",
+        "resources": trainer["resourcesPerNode"],
+        **{key: trainer[key] for key in ("image", "command", "env") if key in trainer},
+    }
+    for index in range(trainer.get("numNodes", 1)):
+        labels = {
+            "jobset.sigs.k8s.io/jobset-name": document["metadata"]["name"],
+            "jobset.sigs.k8s.io/replicatedjob-name": "node",
+            "batch.kubernetes.io/job-completion-index": str(index),
+        }
+        yield "node-0", index, [dict(container)], labels
+
+
 def _rayjob(document: Object, _: Any) -> Iterator[tuple[str, int, list[Object], dict[str, str]]]:
     cluster = f"{document['metadata']['name']}-x7k2p"
     document.setdefault("status", {})["rayClusterName"] = cluster
@@ -98,7 +114,10 @@ def _containers(spec: Object) -> list[Object]:
     return [dict(each) for each in spec["template"]["spec"]["containers"]]
 
 
-_REPLICAS = {"TFJob": _tfjob, "Job": _volcano, "JobSet": _jobset, "RayJob": _rayjob, "ElasticJob": _elasticjob}
+_REPLICAS = {
+    "TFJob": _tfjob, "Job": _volcano, "JobSet": _jobset, "TrainJob": _trainjob, "RayJob": _rayjob,
+    "ElasticJob": _elasticjob,
+}  # fmt: skip
 
 
 def _volcano_spec(before: Object, after: Object) -> None:
@@ -120,4 +139,10 @@ def _jobset_spec(before: Object, after: Object) -> None:
         raise UnchangeableError("spec.replicatedJobs: Invalid value: field is immutable")
 
 
-IMMUTABLE = {"Job": _volcano_spec, "JobSet": _jobset_spec}
+def _trainjob_spec(before: Object, after: Object) -> None:
+    """Raise if the trainer changes, as the definition of TrainJobs says."""
+    if before["spec"].get("trainer") != after["spec"].get("trainer"):
+        raise UnchangeableError("spec.trainer: Invalid value: field is immutable")
+
+
+IMMUTABLE = {"Job": _volcano_spec, "JobSet": _jobset_spec, "TrainJob": _trainjob_spec}

@@ -45,6 +45,8 @@ class ContainerSpec(NamedTuple):
     """The mapping whose `resources` are those of one replica."""
     counter: Counter | None = None
     """Where the number of replicas stands, if that is not `replicas` of the entry."""
+    resources: str = "resources"
+    """The key of the container's resources."""
 
     def write(self, group: Group, cpu_step_m: int = 1) -> None:
         """Write the number of replicas and their resources.
@@ -54,7 +56,7 @@ class ContainerSpec(NamedTuple):
         """
         for name in self.counted_by.names:
             self.counted_by.entry[name] = group.replicas
-        resources = _get_or_create(self.container, "resources", self.field)
+        resources = _get_or_create(self.container, self.resources, self.field)
         is_empty = not resources.get("requests") and not resources.get("limits")
         gpu = self.gpu_resource or (gpu_resource(group.gpu) if group.gpu else "")
         for amount, value in _amounts_of(group, cpu_step_m, gpu).items():
@@ -62,7 +64,7 @@ class ContainerSpec(NamedTuple):
             if not parts:
                 parts = ["requests", "limits"] if is_empty or amount == gpu else ["requests"]
             for part in parts:
-                amounts = _get_or_create(resources, part, f"{self.field}: resources")
+                amounts = _get_or_create(resources, part, f"{self.field}: {self.resources}")
                 # An amount that states the same in other words (`0.5` for `500m`) stays as the user wrote it.
                 if amounts.get(amount) is None or not _is_same(amount, amounts[amount], value):
                     amounts[amount] = value
@@ -76,6 +78,11 @@ class ContainerSpec(NamedTuple):
         same_memory = not target.memory_bytes or current.memory_bytes == target.memory_bytes
         same_gpus = target.gpu is None or current.gpu == target.gpu
         return same_memory and same_gpus and (current.replicas, current.cpu) == (target.replicas, target.cpu)
+
+    @property
+    def has_pod(self) -> bool:
+        """True if the manifest has the pod of the container; without it the platform's own template has the rest."""
+        return self.entry is not self.container
 
     @property
     def asks_for_cores(self) -> bool:
@@ -114,8 +121,8 @@ class ContainerSpec(NamedTuple):
 
         Raises InputError if the resources are not a mapping.
         """
-        path = f"{self.field}: resources"
-        resources = expect_mapping(self.container.get("resources") or {}, path)
+        path = f"{self.field}: {self.resources}"
+        resources = expect_mapping(self.container.get(self.resources) or {}, path)
         return {
             **expect_mapping(resources.get("limits") or {}, f"{path}.limits"),
             **expect_mapping(resources.get("requests") or {}, f"{path}.requests"),
@@ -123,7 +130,7 @@ class ContainerSpec(NamedTuple):
 
     def read(self) -> Group:
         """Return the size of the group. Raises InputError with the field of an amount that is invalid."""
-        path = f"{self.field}: resources"
+        path = f"{self.field}: {self.resources}"
         amounts = self.amounts()
         if "cpu" not in amounts:
             raise InputError(f"{path} have no cpu.", "Write what each replica requests, such as cpu: 500m.")

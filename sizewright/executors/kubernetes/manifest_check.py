@@ -26,8 +26,9 @@ def check_manifest(document: YamlMap, specs: Iterable[ContainerSpec], name: str)
     if "namespace" in meta:
         _check_label(meta["namespace"], f"{name}: metadata.namespace")
     for spec in specs:
-        _check_label(spec.container.get("name"), f"{spec.field}: the name of its container")
-        if not isinstance(spec.container.get("image"), str):
+        if spec.has_pod:
+            _check_label(spec.container.get("name"), f"{spec.field}: the name of its container")
+        if not isinstance(spec.container.get("image", None if spec.has_pod else ""), str):
             raise InputError(f"{spec.field}: its container has no image.", "Add the image that it runs.")
         _check_resources(spec)
 
@@ -40,9 +41,9 @@ def _check_label(value: Any, field: str) -> None:
 
 def _check_resources(spec: ContainerSpec) -> None:
     """Raise InputError if a request exceeds its limit."""
-    resources = spec.container.get("resources") or {}
+    resources = spec.container.get(spec.resources) or {}
     requests, limits = resources.get("requests") or {}, resources.get("limits") or {}
-    field = f"{spec.field}: resources"
+    field = f"{spec.field}: {spec.resources}"
     for amount, read in (("cpu", read_cores), ("memory", read_bytes)):
         if amount not in requests or amount not in limits:
             continue

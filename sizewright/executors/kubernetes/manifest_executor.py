@@ -462,11 +462,13 @@ class ManifestExecutor(RenderOnlyExecutor):
         path.append(list(self.entries(document)).index(name) if self.named_by else name)
         base.separate(document, *path)
         spec = self.container_specs(document, role)[i]
-        containers = expect_mapping(spec.entry["template"], spec.field)["spec"]["containers"]
-        index = next(n for n, container in enumerate(containers) if container is spec.container)
-        container_path = [*path, *self.entry_path, "template", "spec", "containers", index]
+        container_path = path
+        if spec.has_pod:
+            containers = expect_mapping(spec.entry["template"], spec.field)["spec"]["containers"]
+            index = next(n for n, container in enumerate(containers) if container is spec.container)
+            container_path = [*path, *self.entry_path, "template", "spec", "containers", index]
         for amounts in ("requests", "limits"):
-            base.separate(document, *container_path, "resources", amounts)
+            base.separate(document, *container_path, spec.resources, amounts)
         for n, variable in enumerate(spec.container.get("env") or []):
             if isinstance(variable, Mapping) and str(variable.get("name")).startswith("SIZEWRIGHT_"):
                 base.separate(document, *container_path, "env", n)
@@ -488,7 +490,7 @@ class ManifestExecutor(RenderOnlyExecutor):
                 yield f"{self._field(name)} is not in the plan and stays unchanged ({count} × its current size)."
         for role, role_groups in groups.items():
             for spec, group in zip(self.container_specs(document, role), role_groups, strict=True):
-                containers = all_containers(spec.entry["template"], spec.field)
+                containers = all_containers(spec.entry["template"], spec.field) if spec.has_pod else []
                 if len(containers) > 1 and spec.container.get("name") not in self.containers:
                     yield f"{spec.field}: container {spec.container.get('name')} is taken for the one that trains."
                 yield from beyond_container(spec)

@@ -56,9 +56,10 @@ def check_rendezvous(plan: Plan, discovery: Discovery) -> None:
     command = plan.job.command
     if command and (reason := discovery.unsupported.get(command.rendezvous)):
         other = f", or rendezvous {min(discovery.provides)}" if plan.job.has_ps and discovery.provides else ""
+        trainjob = "" if plan.job.has_ps else "trainjob, "
         raise InputError(
             f"{plan.job.name} is a command with rendezvous {command.rendezvous}, but {reason}.",
-            f"Use an executor that supports it: jobset, volcano or slurm{other}.",
+            f"Use an executor that supports it: jobset, {trainjob}volcano or slurm{other}.",
         )
 
 

@@ -74,7 +74,8 @@ class _Setting(NamedTuple):
 def repeated(document: YamlMap, changes: Sequence[SizeChange]) -> Iterator[str]:
     """Yield a sentence for each setting of an object that repeats a size which has changed."""
     change_of = {id(change.spec.container): change for change in changes}
-    for field, container in _containers(document, ""):
+    without_pod = [(change.spec.field, change.spec.container) for change in changes if not change.spec.has_pod]
+    for field, container in [*without_pod, *_containers(document, "")]:
         change = change_of.get(id(container))
         yield from _sentences(change.spec.field if change else field, _container_settings(container), changes, change)
     spec = document.get("spec")

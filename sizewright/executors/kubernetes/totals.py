@@ -63,6 +63,8 @@ def beyond_container(spec: ContainerSpec) -> Iterator[str]:
     Kubernetes takes the request of the largest init container where that is higher, and adds native sidecars and the
     pod's overhead. No plan can reduce these.
     """
+    if not spec.has_pod:
+        return
     pod = expect_mapping(expect_mapping(spec.entry.get("template"), spec.field).get("spec"), spec.field)
     for amount in _AMOUNTS:
         request = _pod_request(pod, amount, spec.field)

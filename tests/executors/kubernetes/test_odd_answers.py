@@ -29,6 +29,14 @@ LAUNCH = Plan(id="p-1", kind="launch", job=Job(name="ctr"), target=ONE, reason="
 ADJUST = Plan(id="p-2", kind="adjust", job=Job(name="ctr"), current=ONE, target=TWO, reason="more")
 
 
+def plans_for(name: str) -> tuple[Plan, Plan]:
+    """Return a launch and a change; a TrainJob has no PS."""
+    if name != "trainjob":
+        return LAUNCH, ADJUST
+    one, two = (each.model_copy(update={"ps": ()}) for each in (ONE, TWO))
+    return LAUNCH.model_copy(update={"target": one}), ADJUST.model_copy(update={"current": one, "target": two})
+
+
 def executor_of(server: StandIn, folder: Path, name: str) -> ClusterExecutor:
     from sizewright.executors.kubernetes.api import KubeApi
 
@@ -63,7 +71,7 @@ def with_status(answer: Any) -> Any:
     return answer
 
 
-@pytest.mark.parametrize("name", ["jobset", "kubeflow", "kuberay", "volcano", "dlrover"])
+@pytest.mark.parametrize("name", ["jobset", "trainjob", "kubeflow", "kuberay", "volcano", "dlrover"])
 @pytest.mark.parametrize("seed", range(12))
 def test_answer_with_an_odd_value_is_used_or_refused(
     tmp_path: Path, name: str, seed: int, monkeypatch: pytest.MonkeyPatch
@@ -74,12 +82,13 @@ def test_answer_with_an_odd_value_is_used_or_refused(
     rng = random.Random(seed)
     with stand_in() as server:
         executor = executor_of(server, tmp_path, name)
-        handle = executor.launch(LAUNCH)
+        launch, adjust = plans_for(name)
+        handle = executor.launch(launch)
         server.odd = lambda _, __, answer: answer if isinstance(answer, str) else somewhere(with_status(answer), rng)
         for call in (
-            lambda: executor.find(LAUNCH), lambda: executor.observe(handle), lambda: executor.wait(handle, 0.0),
-            lambda: executor.difference(ADJUST), lambda: executor.adjust(handle, ADJUST),
-            lambda: executor.launch(LAUNCH), lambda: executor_of(server, tmp_path, name).observe(handle),
+            lambda: executor.find(launch), lambda: executor.observe(handle), lambda: executor.wait(handle, 0.0),
+            lambda: executor.difference(adjust), lambda: executor.adjust(handle, adjust),
+            lambda: executor.launch(launch), lambda: executor_of(server, tmp_path, name).observe(handle),
             lambda: executor.stop(handle),
         ):  # fmt: skip
             with suppress(SizewrightError):
@@ -106,7 +115,7 @@ CONDITIONS = [
     "x",
 ]
 ODD_STATUSES = [
-    *((name, {"conditions": conditions}) for name in ("jobset", "kubeflow") for conditions in CONDITIONS),
+    *((name, {"conditions": conditions}) for name in ("jobset", "trainjob", "kubeflow") for conditions in CONDITIONS),
     ("kuberay", "x"), ("volcano", {"state": "Completed"}), ("volcano", {"state": {"phase": ["Completed"]}}),
     ("dlrover", {"phase": {"x": 1}}),
 ]  # fmt: skip
@@ -116,7 +125,7 @@ ODD_STATUSES = [
 def test_status_of_another_form_is_refused(tmp_path: Path, name: str, status: Any) -> None:
     with stand_in() as server:
         executor = executor_of(server, tmp_path, name)
-        handle = executor.launch(LAUNCH)
+        handle = executor.launch(plans_for(name)[0])
         server.set_status(executor.kind, "ctr", status)
         with pytest.raises(EngineError, match=r"cannot be used: status"):
             executor.wait(handle, 0.0)

@@ -20,6 +20,7 @@ RUN = "python -u train.py --bs {batch_size} --n {workers} --id {index} --as {rol
 INDEX_LABELS = {
     "kubeflow": "training.kubeflow.org/replica-index", "volcano": "volcano.sh/task-index",
     "dlrover": "elasticjob.dlrover/rank-index", "jobset": "batch.kubernetes.io/job-completion-index",
+    "trainjob": "batch.kubernetes.io/job-completion-index",
 }  # fmt: skip
 
 
@@ -60,11 +61,14 @@ def as_started(container: dict[str, Any], index: int) -> tuple[list[str], dict[s
     ("name", "rendezvous"),
     [("kubeflow", "hosts"), ("kubeflow", "tf_config"), ("volcano", "hosts"), ("volcano", "tf_config"),
      ("volcano", "torchrun"), ("dlrover", "tf_config"), ("jobset", "hosts"), ("jobset", "tf_config"),
-     ("jobset", "torchrun")],
+     ("jobset", "torchrun"), ("trainjob", "torchrun")],
 )  # fmt: skip
 def test_replicas_start_like_those_of_the_engine(name: str, rendezvous: str) -> None:
     launch = plan(rendezvous)
-    host = {"kubeflow": "ctr-{}-{}", "volcano": "ctr-{}-{}.ctr", "dlrover": "", "jobset": "ctr-{}-0-{}.ctr"}[name]
+    host = {
+        "kubeflow": "ctr-{}-{}", "volcano": "ctr-{}-{}.ctr", "dlrover": "", "jobset": "ctr-{}-0-{}.ctr",
+        "trainjob": "ctr-node-0-{1}.ctr",
+    }[name]  # fmt: skip
     port = 29500 if rendezvous == "torchrun" else 2222
     slots = [
         ReplicaSlot(role, i, Resources(cpu=group.cpu, memory_bytes=0), host.format(role, i), port)

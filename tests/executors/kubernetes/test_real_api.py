@@ -19,30 +19,26 @@ from sizewright.executors import get_executor
 from sizewright.executors.kubernetes.api import KubeApi
 from sizewright.executors.kubernetes.cluster_executor import ClusterExecutor
 from sizewright.spec import Allocation, Group, Job, Plan
+from sizewright.spec.command import Command
 from sizewright.spec.units import GIB
 from tests.helpers.real_api.api_server import ApiServer, api_server
 
 pytestmark = pytest.mark.long
-PLURALS = {"jobset": "jobsets", "kubeflow": "tfjobs", "volcano": "jobs", "kuberay": "rayjobs", "dlrover": "elasticjobs"}
+PLURALS = {
+    "jobset": "jobsets", "trainjob": "trainjobs", "kubeflow": "tfjobs", "volcano": "jobs", "kuberay": "rayjobs",
+    "dlrover": "elasticjobs",
+}  # fmt: skip
+_TRUE = {"status": "True", "reason": "r", "message": "m", "lastTransitionTime": "2026-01-01T00:00:00Z"}
 ENDED: dict[str, dict[str, Any]] = {
-    "jobset": {
-        "conditions": [
-            {
-                "type": "Completed",
-                "status": "True",
-                "reason": "r",
-                "message": "m",
-                "lastTransitionTime": "2026-01-01T00:00:00Z",
-            }
-        ]
-    },
+    "jobset": {"conditions": [{"type": "Completed", **_TRUE}]},
+    "trainjob": {"conditions": [{"type": "Complete", **_TRUE}]},
     "kubeflow": {"conditions": [{"type": "Succeeded", "status": "True"}], "replicaStatuses": {}},
     "volcano": {"state": {"phase": "Completed"}},
     "kuberay": {"jobStatus": "SUCCEEDED"},
     "dlrover": {"phase": "Succeeded"},
 }
 ALL = pytest.mark.parametrize("name", PLURALS)
-COUNTED_BY = {"jobset": "parallelism"}
+COUNTED_BY = {"jobset": "parallelism", "trainjob": "numNodes"}
 """The field of the number of replicas, where that is not `replicas`."""
 IN_PLACE = ("kubeflow", "volcano", "dlrover")
 
@@ -79,8 +75,9 @@ def define(server: ApiServer, crds: Path) -> None:
 
 @pytest.fixture
 def job(request: pytest.FixtureRequest) -> Job:
-    """Return a job that no other test uses."""
-    return Job(name=f"ctr-{zlib.crc32(request.node.name.encode()):08x}")
+    """Return a job that no other test uses. A TrainJob's has no PS."""
+    command = Command(run="python train.py", rendezvous="torchrun") if "trainjob" in request.node.name else None
+    return Job(name=f"ctr-{zlib.crc32(request.node.name.encode()):08x}", command=command)
 
 
 def of(server: ApiServer, name: str, **options: Any) -> ClusterExecutor:
@@ -94,6 +91,8 @@ def sizes(workers: int = 2, memory: int = GIB, batch: int = 512) -> Allocation:
 
 
 def plan(job: Job, number: int, target: Allocation, current: Allocation | None = None) -> Plan:
+    if not job.has_ps:
+        target, current = (each and each.model_copy(update={"ps": ()}) for each in (target, current))
     kind = "adjust" if current else "launch"
     return Plan(id=f"p-{number}", kind=kind, job=job, target=target, current=current, reason="x")  # type: ignore[arg-type]
 

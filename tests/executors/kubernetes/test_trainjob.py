@@ -1,0 +1,147 @@
+"""What is a TrainJob's own: its workers are the nodes of a runtime, and it has no PS."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import yaml
+from hypothesis import HealthCheck, given, settings
+
+from sizewright.errors import InputError
+from sizewright.executors.kubernetes.trainjob import TrainJobExecutor
+from sizewright.executors.yaml_documents import from_yaml
+from sizewright.spec import Allocation, Deploy, Gpu, Group, Job, Plan
+from sizewright.spec.command import Command
+from sizewright.spec.units import GIB
+from tests.helpers.crds import validator
+from tests.helpers.random_plans import plans
+
+COMMAND = Command(run="python train.py", rendezvous="torchrun")
+
+
+def plan(workers: int = 4, cpu: float = 1.5, gpus: int = 0, **deploy: str) -> Plan:
+    worker = Group(replicas=workers, cpu=cpu, memory_bytes=GIB, gpu=Gpu(count=gpus) if gpus else None)
+    job = Job(name="ctr", command=COMMAND, deploy=Deploy(**deploy))  # type: ignore[arg-type]
+    target = Allocation(worker=(worker,), ps=(), batch_size=512)
+    return Plan(id="p-1", kind="launch", job=job, target=target, reason="best")
+
+
+def without_ps(plan: Plan) -> Plan:
+    nothing = {"ps": (), "chief": (), "evaluator": ()}
+    allocations = {"target": plan.target, "current": plan.current, "lower": plan.lower, "upper": plan.upper}
+    job = plan.job.model_copy(update={"deploy": plan.job.deploy.model_copy(update={"priority_class": None})})
+    return plan.model_copy(
+        update={"job": job} | {name: each and each.model_copy(update=nothing) for name, each in allocations.items()}
+    )
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(plans().map(without_ps))
+def test_rendered_plan_is_read_back(plan: Plan) -> None:
+    executor = TrainJobExecutor()
+    text = executor.render(plan)
+    assert executor.parse(text) == plan
+    assert executor.build(plan).documents == from_yaml(text)
+    validator("TrainJob").validate(yaml.safe_load(text))
+
+
+def test_roles_that_a_runtime_does_not_have_are_refused() -> None:
+    with_ps = plan().model_copy(update={"target": Allocation.of(2, 1, 1.0, 1.0, 512, GIB, GIB)})
+    with pytest.raises(InputError, match=r"has workers only, but plan p-1 has ps\.") as caught:
+        TrainJobExecutor().render(with_ps)
+    assert "executor jobset" in caught.value.remedy
+
+
+def test_priority_class_that_only_a_runtime_can_set_is_refused() -> None:
+    with pytest.raises(InputError, match=r"deploy\.priority_class is high"):
+        TrainJobExecutor().render(plan(priority_class="high"))
+
+
+def test_containers_start_in_the_folder_of_the_job() -> None:
+    trainer = yaml.safe_load(TrainJobExecutor().render(plan(folder="/my app")))["spec"]["trainer"]
+    assert trainer["command"] == ["sh", "-c", 'cd "$0" && exec "$@"', "/my app", "python", "train.py"]
+
+
+BASE = """\
+# Ours.
+apiVersion: trainer.kubeflow.org/v1alpha1
+kind: TrainJob
+metadata:
+  generateName: ctr-
+  labels: {kueue.x-k8s.io/queue-name: ads}
+spec:
+  suspend: true   # Kueue's
+  runtimeRef: {name: our-runtime, kind: TrainingRuntime}
+  trainer:
+    numNodes: 2   # ours
+    numProcPerNode: 8
+    args: [--nnodes=2]
+    env:
+    - {name: WORLD_SIZE, value: "2"}
+    resourcesPerNode:
+      limits: {nvidia.com/gpu: 8}
+      requests: {cpu: "3", memory: 2Gi}
+"""
+
+
+def test_base_keeps_all_but_its_sizes(tmp_path: Path) -> None:
+    base = tmp_path / "base.yaml"
+    base.write_text(BASE, encoding="utf-8")
+    executor = TrainJobExecutor(base=base)
+    sized = plan(gpus=4)
+    expected = BASE
+    for before, after in (
+        ("numNodes: 2", "numNodes: 4"), ("numProcPerNode: 8", "numProcPerNode: 4"), ("gpu: 8", "gpu: 4"),
+        ('"3"', '"1500m"'), ("2Gi", "1024Mi"),
+    ):  # fmt: skip
+        expected = expected.replace(before, after)
+    assert executor.render(sized) == expected
+    remarks = executor.remarks(sized)
+    assert "spec.trainer: WORLD_SIZE says 2; workers are now 4." in remarks
+    assert "spec.trainer: --nnodes says 2; workers are now 4." in remarks
+    assert TrainJobExecutor().parse(executor.render(sized)).target.worker[0] == Group(
+        replicas=4, cpu=1.5, memory_bytes=GIB, gpu=Gpu(count=4)
+    )
+
+
+def test_number_of_processes_that_repeats_no_size_stays(tmp_path: Path) -> None:
+    base = tmp_path / "base.yaml"
+    base.write_text(BASE.replace("numProcPerNode: 8", "numProcPerNode: 1"), encoding="utf-8")
+    assert "numProcPerNode: 1" in TrainJobExecutor(base=base).render(plan(gpus=4))
+
+
+def test_base_whose_runtime_has_the_sizes_is_refused(tmp_path: Path) -> None:
+    base = tmp_path / "base.yaml"
+    base.write_text(BASE[: BASE.index("  trainer:")], encoding="utf-8")
+    with pytest.raises(InputError, match=r"has no spec\.trainer") as caught:
+        TrainJobExecutor(base=base).render(plan())
+    assert "resourcesPerNode" in caught.value.remedy
+
+
+@pytest.mark.parametrize(
+    ("right", "wrong", "message"),
+    [
+        ("1024Mi", "much", "spec.trainer: resourcesPerNode.memory is 'much'"),
+        ("numNodes: 4", "numNodes: four", "spec.trainer.numNodes is 'four'"),
+        ("cpu: 1500m", "cpu: 1Gi", "resourcesPerNode.cpu is '1Gi'"),
+        ("resourcesPerNode:", "resources:", "does not say how many cores its workers request"),
+        ("  trainer:", "  trainer: 3\n  other:", "spec.trainer must be a mapping"),
+    ],
+)
+def test_invalid_field_is_named(right: str, wrong: str, message: str) -> None:
+    lines = TrainJobExecutor().render(plan()).splitlines()
+    text = "\n".join(line for line in lines if "sizewright/" not in line)
+    assert right in text
+    text = text.replace(right, wrong)
+    with pytest.raises(InputError, match=message):
+        TrainJobExecutor().parse(text)
+
+
+@pytest.mark.parametrize(
+    ("condition", "status"),
+    [({"type": "Complete", "status": "True"}, "finished"), ({"type": "Failed", "status": "True"}, "failed"),
+     ({"type": "Failed", "status": "False"}, None), ({"type": "Suspended", "status": "True"}, None)],
+)  # fmt: skip
+def test_its_conditions_say_how_it_ended(condition: dict[str, str], status: str | None) -> None:
+    assert TrainJobExecutor().end_status({"status": {"conditions": [condition]}}) == status
