@@ -15,7 +15,6 @@ of workers alone cost DLRover nothing; a change of PS costs it 30 s, and so does
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -153,9 +152,11 @@ class Master:
 def dlrover() -> Iterator[Dlrover]:
     """Start DLRover's optimizer, and end it."""
     server = Path(__file__).with_name("_dlrover_server.py")
-    command = [str(ENVIRONMENT / "bin" / "python"), str(server)]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
-                          env={**os.environ, "PYTHONPATH": ""}) as process:  # fmt: skip
+    # Isolated, since a folder of this project has a module of the name `dlrover`, too.
+    command = [str(ENVIRONMENT / "bin" / "python"), "-I", str(server)]
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+    ) as process:
         try:
             yield Dlrover(process)
         finally:
