@@ -151,6 +151,7 @@ def test_secret_in_a_word_is_hidden_to_its_end(words: str, expected: str) -> Non
     assert list(hide_in_words(words.split("|"))) == expected.split("|")
 
 
+@pytest.mark.timeout(60)
 @pytest.mark.parametrize(
     "part",
     [

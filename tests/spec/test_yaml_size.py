@@ -115,7 +115,16 @@ def test_repeated_key_of_an_ordered_mapping_is_refused_in_one_sentence() -> None
         YamlText("n: !!omap [{a: 1}, {a: 1}]\n")
 
 
+@pytest.mark.timeout(60)
 def test_long_list_is_read_by_the_parser_of_libyaml() -> None:
-    """PyYAML's own parser is four times slower."""
+    """PyYAML's own parser took 20 s."""
     assert issubclass(_text_files.BaseLoader, yaml.cyaml.CParser)
     assert len(read_yaml("[" + "1, " * 400_000 + "]")) == 400_000
+
+
+def test_number_of_thousands_of_digits_is_refused_in_one_sentence(tmp_path: Path) -> None:
+    """Python refuses to convert such a number to text, also for the error message."""
+    path = tmp_path / "file.yaml"
+    path.write_text(f"training: {{samples: !!int 0x{4_500 * 'f'}}}\n")
+    with pytest.raises(InputError, match="more than 300 digits"):
+        Job.load(path)

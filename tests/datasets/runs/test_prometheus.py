@@ -404,6 +404,7 @@ def test_owner_of_a_series_is_found_from_its_labels() -> None:
     assert owner == ("d", "a", "")
 
 
+@pytest.mark.timeout(20)
 @pytest.mark.parametrize(
     "head",
     [*ENDLESS_HEADS.values(), ENDLESS_HEADS["body"].replace(b"200 OK", b"503 Busy")],

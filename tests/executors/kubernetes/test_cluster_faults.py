@@ -72,6 +72,7 @@ def test_watch_of_a_silent_server_ends(server: StandIn, tmp_path: Path, monkeypa
     assert options_used["_request_timeout"] == (1.0, 2.0)
 
 
+@pytest.mark.timeout(30)
 @pytest.mark.parametrize("head", ENDLESS_HEADS.values(), ids=ENDLESS_HEADS)
 def test_answer_that_never_ends_is_given_up(server: StandIn, tmp_path: Path, head: bytes) -> None:
     api = KubeApi(kubeconfig=server.kubeconfig(tmp_path), timeout_s=0.3, sleep=lambda _: None)
