@@ -15,10 +15,10 @@ from sizewright.executors.kubernetes.container_spec import (
     expect_mapping,
     round_up_cores,
 )
+from sizewright.executors.kubernetes.jobset import JobSetExecutor
 from sizewright.executors.kubernetes.objects import true_conditions
 from sizewright.executors.kubernetes.pod_command import Discovery
 from sizewright.executors.kubernetes.pod_template import metadata, pod_template
-from sizewright.executors.kubernetes.pods import PodLabels
 from sizewright.executors.kubernetes.repeated_sizes import SizeChange
 from sizewright.spec import Group, Plan, Role
 from sizewright.spec.outcome import Status
@@ -40,11 +40,7 @@ class TrainJobExecutor(ClusterExecutor):
     roles_path = "spec"
     roles: ClassVar[Mapping[Role, str]] = {"worker": "trainer"}
     discovery = Discovery("TrainJob", host="{job}-node-0-{index}.{job}")
-    labels = PodLabels(
-        "jobset.sigs.k8s.io/jobset-name",
-        "jobset.sigs.k8s.io/replicatedjob-name",
-        "batch.kubernetes.io/job-completion-index",
-    )
+    labels = JobSetExecutor.labels  # a runtime runs its nodes as a JobSet
     containers = ("node",)
     max_name_length = 63 - len("-node-0-000-xxxxx")  # of its pods
 
