@@ -24,6 +24,9 @@ recommend: .venv/.ready
 HALF := tests/cli tests/datasets tests/models tests/spec tests/docs tests/benchmarks $(wildcard tests/test_*.py)
 LONG_HALF := $(filter-out tests/docs,$(HALF))
 
+# Threads of linear algebra in one process would wait for the other process.
+test test-long: export OPENBLAS_NUM_THREADS := 1
+
 test: .venv/.ready
 	@$(MAKE) --no-print-directory --jobs=2 --keep-going test-first-half test-second-half
 

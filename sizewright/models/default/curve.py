@@ -62,7 +62,6 @@ PARAMETERS: dict[str, Parameter] = {
     "noise": Parameter(float(np.log(0.03)), 0.7, "log", "standard deviation of repeats, in log"),
 }
 NAMES = tuple(PARAMETERS)
-_MANY_ROWS = 1024
 
 
 def prior_of(changed: Mapping[str, tuple[float, float]] | None = None) -> tuple[Floats, Floats]:
@@ -101,10 +100,9 @@ def reference(axes: Axes) -> Axes:
 def log_throughput(draws: Floats, axes: Axes, at: Axes) -> Floats:
     """Return log samples/s (d, n), up to a constant, of allocations (n,) for each row of `draws` (d, k).
 
-    Many rows are computed in single precision, which is four times as fast; the error is about 1e-6.
+    It is computed in single precision, which is up to four times as fast; the error is about 1e-6.
     """
-    if len(axes.workers) >= _MANY_ROWS:
-        draws, axes, at = _single(draws), Axes(*map(_single, axes)), Axes(*map(_single, at))
+    draws, axes, at = _single(draws), Axes(*map(_single, axes)), Axes(*map(_single, at))
     q = {name: natural(name, draws[:, i])[:, None] for i, name in enumerate(NAMES)}
     # axes.workers is ln w, and axes.ps is ln p.
     w, batch = np.exp(axes.workers), np.exp(axes.batch_size - at.batch_size)

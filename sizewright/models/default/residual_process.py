@@ -15,12 +15,13 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import logsumexp, ndtri
+from scipy.special import ndtri
 
 from sizewright.models.axes import Axes
 from sizewright.models.matern import Features, matern
 
 Floats = NDArray[np.float64]
+Singles = NDArray[np.float32]
 Integers = NDArray[np.int64]
 
 _JITTER = 1e-9
@@ -93,16 +94,17 @@ class ResidualProcess:
         self._values, vectors = np.linalg.eigh(kernels * root * root[:, None])  # (k, n) and (k, n, n)
         self._vectors = root[:, None] * vectors
         self._ones = self._vectors.sum(axis=1)
+        self._single = tuple(array.astype(np.float32) for array in (self._values, self._vectors, self._ones))
 
     def log_likelihood(self, residuals: Floats, scales: ResidualScales) -> Floats:
         """Return the log likelihood (d,) of the residuals (d, n) of each draw; level and lengths are integrated out."""
         by_length = self._log_likelihoods(residuals, scales)
-        return np.asarray(logsumexp(by_length, axis=0) - np.log(len(self.lengths)))
+        return np.asarray(np.logaddexp.reduce(by_length, axis=0) - np.log(len(self.lengths)), float)
 
     def draw_lengths(self, residuals: Floats, scales: ResidualScales, rng: np.random.Generator) -> Integers:
         """Return which vector of lengths each draw has (d,), drawn by likelihood; all draws share the likeliest 16."""
         by_length = self._log_likelihoods(residuals, scales)
-        weights = np.exp(by_length - logsumexp(by_length, axis=0))
+        weights = np.exp(by_length - np.logaddexp.reduce(by_length, axis=0))
         likeliest = np.argsort(-weights.sum(axis=1))[:_MAX_USED_VECTORS]
         cumulative = np.cumsum(weights[likeliest], axis=0)
         chosen = (cumulative < rng.random(len(residuals)) * cumulative[-1]).sum(axis=0)
@@ -147,7 +149,7 @@ class ResidualProcess:
         """Return the squared error (n,) of each allocation's prediction from the others, over its variance."""
         error, variance = np.zeros((2, len(self.places)))
         for k, draws in _by_vector(lengths):
-            precision = self._precision(k, _pick(scales, draws))[:, None, :]
+            precision = _precision(self._values[k], _pick(scales, draws))[:, None, :]
             inverse = precision * self._vectors[k] @ self._vectors[k].T  # (d, n, n)
             ones = inverse.sum(axis=2, keepdims=True)
             inverse = inverse - ones * ones.transpose(0, 2, 1) / ones.sum(axis=1, keepdims=True)
@@ -156,17 +158,22 @@ class ResidualProcess:
             variance += (1 / own).sum(axis=0)
         return (error / len(residuals)) ** 2 / np.maximum(variance / len(residuals), 1e-12)
 
-    def _log_likelihoods(self, residuals: Floats, scales: ResidualScales) -> Floats:
-        """Return the log likelihood (k, d) of each vector of lengths and draw."""
-        rotated = residuals @ self._vectors
-        precision = self._precision(slice(None), scales)
-        level_precision = (precision @ (self._ones**2)[:, :, None])[:, :, 0]
-        cross = ((precision * rotated) @ self._ones[:, :, None])[:, :, 0]
-        squares = (precision * rotated**2).sum(axis=2) - cross**2 / level_precision
-        return np.asarray(-0.5 * (squares - np.log(precision).sum(axis=2) + np.log(level_precision)))
+    def _log_likelihoods(self, residuals: Floats, scales: ResidualScales) -> Singles:
+        """Return the log likelihood (k, d) of each vector of lengths and draw.
+
+        In single precision it takes a quarter of the time, and its error is about 1e-4.
+        """
+        centered = residuals - residuals.mean(axis=1, keepdims=True)  # the level takes the rest
+        values, vectors, ones = self._single
+        rotated = centered.astype(np.float32) @ vectors
+        precision = _precision(values[:, None, :], ResidualScales(*(column.astype(np.float32) for column in scales)))
+        level_precision = np.einsum("kdn,kn->kd", precision, ones**2)
+        cross = np.einsum("kdn,kdn,kn->kd", precision, rotated, ones)
+        squares = np.einsum("kdn,kdn,kdn->kd", precision, rotated, rotated) - cross**2 / level_precision
+        return np.asarray(-0.5 * (squares - np.log(precision).sum(axis=2) + np.log(level_precision)), np.float32)
 
     def _moments_of(self, k: int, residuals: Floats, scales: ResidualScales, at: Floats) -> tuple[Floats, Floats]:
-        precision = self._precision(k, scales)
+        precision = _precision(self._values[k], scales)
         level, weights = self._solve(k, residuals, precision)
         rotated = matern(at, self.places, self.lengths[k]) @ self._vectors[k]
         tau2 = scales.residual[:, None] ** 2
@@ -182,16 +189,10 @@ class ResidualProcess:
         weights = rng.standard_normal((len(residuals), _FEATURES)) * scales.residual[:, None]
         noise = rng.standard_normal(residuals.shape) * scales.noise[:, None] / self._root
         corrections = residuals - weights @ features.of(self.places).T - noise
-        level, correction = self._solve(k, corrections, self._precision(k, scales))
+        level, correction = self._solve(k, corrections, _precision(self._values[k], scales))
         rotated = matern(at, self.places, self.lengths[k]) @ self._vectors[k]
         path: Floats = weights @ features.of(at).T + level + scales.residual[:, None] ** 2 * (correction @ rotated.T)
         return path
-
-    def _precision(self, k: int | slice, scales: ResidualScales) -> Floats:
-        """Return the precision ([k,] d, n) of the rotated residuals."""
-        values = self._values[k][..., None, :]
-        variance = scales.residual[:, None] ** 2 * values + scales.noise[:, None] ** 2
-        return np.asarray(1 / np.maximum(variance, 1e-12))
 
     def _solve(self, k: int, residuals: Floats, precision: Floats) -> tuple[Floats, Floats]:
         """Return the level (d, 1), and the weights (d, n) of the rotated kernel."""
@@ -204,6 +205,12 @@ def _by_vector(lengths: Integers) -> Iterator[tuple[int, NDArray[np.bool_]]]:
     """Yield each vector of lengths that draws have, and which draws (d,) have it."""
     for k in np.unique(lengths):
         yield int(k), lengths == k
+
+
+def _precision(values: Floats, scales: ResidualScales) -> Floats:
+    """Return the precision ([k,] d, n) of residuals that are rotated onto the kernel's eigenvectors."""
+    variance = scales.residual[:, None] ** 2 * values + scales.noise[:, None] ** 2
+    return np.asarray(1 / np.maximum(variance, 1e-12))
 
 
 def _pick(scales: ResidualScales, draws: NDArray[np.bool_]) -> ResidualScales:
