@@ -102,7 +102,7 @@ def log_throughput(draws: Floats, axes: Axes, at: Axes) -> Floats:
 
     It is computed in single precision, which is up to four times as fast; the error is about 1e-6.
     """
-    draws, axes, at = _single(draws), Axes(*map(_single, axes)), Axes(*map(_single, at))
+    draws, axes, at = single(draws), Axes(*map(single, axes)), Axes(*map(single, at))
     q = {name: natural(name, draws[:, i])[:, None] for i, name in enumerate(NAMES)}
     # axes.workers is ln w, and axes.ps is ln p.
     w, batch = np.exp(axes.workers), np.exp(axes.batch_size - at.batch_size)
@@ -136,6 +136,7 @@ def log_throughput(draws: Floats, axes: Axes, at: Axes) -> Floats:
     return log_rates
 
 
-def _single(column: Floats) -> Floats:
-    single: Floats = column.astype(np.float32)
-    return single
+def single(numbers: Floats) -> Floats:
+    """Return numbers in single precision."""
+    converted: Floats = numbers.astype(np.float32)
+    return converted
