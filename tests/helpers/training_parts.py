@@ -36,9 +36,15 @@ from sizewright.training.worker.worker import Worker
 
 torch.set_num_threads(1)  # the networks are small, and each worker has its own thread
 TOKEN = bytes(range(32))
-_SAMPLES = ((i, i + 1) for i in itertools.count(1 << 40))
+_SAMPLE_NUMBERS = itertools.count(1 << 40)
 _READER_NUMBERS = itertools.count(1000)
 """Worker numbers with which tests read."""
+
+
+def new_sample() -> tuple[int, int]:
+    """Return the start and end of a sample that no other caller got, in any thread."""
+    start = next(_SAMPLE_NUMBERS)  # a generator may run in one thread only
+    return start, start + 1
 
 
 def small_job(
@@ -107,7 +113,7 @@ def request(
     samples: tuple[int, int] | None = None,
 ) -> ExchangeRequest:
     """Return an exchange that pulls `keys`, and pushes if `push_tag` is given (of new samples by default)."""
-    start, end = samples or next(_SAMPLES)
+    start, end = samples or new_sample()
     dense = np.array(dense, np.float32)
     return ExchangeRequest(
         version,
@@ -205,7 +211,7 @@ def pull(router: PsClient, keys: Keys, dense: int = 0) -> tuple[Floats, Floats]:
 
 def push(router: PsClient, tag: int, lookup: object, version: int, grads: Floats, dense: Floats = NO_FLOATS) -> None:
     """Push gradients of new samples without a pull."""
-    start, end = next(_SAMPLES)
+    start, end = new_sample()
     dense_push = DensePush(dense, np.array([(start, end)])) if dense.size else DensePush()
     router.send(OutgoingPush(tag, version, lookup, grads, start, end), None, dense_push, 0)  # type: ignore[arg-type]
     router.receive(np.empty((0, router.width), np.float32), NO_FLOATS)
@@ -226,7 +232,7 @@ class ListSource:
         if batch is None:
             return None
         self._count += 1
-        start, end = next(_SAMPLES)
+        start, end = new_sample()
         return LeasedBatch(batch, self._count, start, end)
 
     def trained(self, batch: LeasedBatch) -> None:

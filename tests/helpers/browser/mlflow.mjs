@@ -1,8 +1,8 @@
-// Opens MLflow's pages of a retraining and tells as JSON what they show: node mlflow.mjs URL RUN CHROMIUM FOLDER
+// Opens MLflow's pages of a retraining and tells as JSON what they show: node mlflow.mjs URL RUN ALIAS CHROMIUM FOLDER
 import { join } from "node:path";
 import { chromium } from "playwright-core";
 
-const [url, run, executablePath, folder] = process.argv.slice(2);
+const [url, run, alias, executablePath, folder] = process.argv.slice(2);
 const browser = await chromium.launch({
   executablePath,
   args: ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--no-first-run"],
@@ -20,7 +20,7 @@ await page.goto(url);
 await page.getByText("Model training").first().click(); // not a language model's traces
 const told = { experiment: await texts("experiments/1/runs", "1 matching run") };
 told.run = await texts(`experiments/1/runs/${run}`, "base_out_mdape");
-told.version = await texts("models/sizewright-prior", "challenger");
+told.version = await texts("models/sizewright-prior", alias);
 await texts(`experiments/1/runs/${run}/artifacts`, "figures");
 await page.getByText("figures", { exact: true }).first().click();
 await page.getByText("predicted_against_measured.png").first().click();

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import psutil
@@ -23,6 +24,10 @@ while True:
 """
 
 
+def cpu_s(processes: Sequence[psutil.Process]) -> float:
+    return sum(sum(process.cpu_times()[:2]) for process in processes)
+
+
 def test_replica_without_control_groups_is_pinned_measured_and_ended(tmp_path: Path) -> None:
     job = Job.model_validate({"name": "own", "command": {"run": "x", "folder": str(tmp_path)}})
     slot = ReplicaSlot("worker", 0, Resources(cpu=1.0, memory_bytes=1 << 30))
@@ -34,14 +39,21 @@ def test_replica_without_control_groups_is_pinned_measured_and_ended(tmp_path: P
             assert time.monotonic() < deadline
             time.sleep(0.05)
         replica.hold()
-        first = replica.observe().metrics
-        time.sleep(1.0)
-        second = replica.observe().metrics
-        assert second.limited_by == "affinity"
-        assert 0.3 < (second.cpu_s - first.cpu_s) / (second.at_s - first.at_s) <= 1.2  # the child's, on one core
-        assert second.memory_peak_bytes > 80 << 20
         children = [p for p in psutil.Process().children(recursive=True) if p.cmdline()[0] == sys.executable]
         assert len(children) >= 2
+        earlier_s = cpu_s(children)
+        first = replica.observe().metrics
+        began_s = cpu_s(children)
+        while cpu_s(children) < began_s + 0.3:
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        ended_s = cpu_s(children)
+        second = replica.observe().metrics
+        assert second.limited_by == "affinity"
+        used_s, ticks_s = second.cpu_s - first.cpu_s, 0.01 * len(children)
+        assert ended_s - began_s - ticks_s <= used_s <= cpu_s(children) - earlier_s + ticks_s
+        assert used_s <= 1.2 * (second.at_s - first.at_s), "all of them share one core"
+        assert second.memory_peak_bytes > 80 << 20
         assert all(len(process.cpu_affinity()) == 1 for process in children)
     finally:
         replica.kill()

@@ -221,6 +221,7 @@ def test_slow_change_that_progresses_does_not_time_out(running: Session) -> None
             return time.monotonic() - self.began if grows else 1.0
 
     copier = pool.ray.remote(num_cpus=0, max_concurrency=2)(Copier).remote()
+    pool.get([copier.copied.remote(True)])  # its process has started
     pool.timeout_s, default_s = 1.0, pool.timeout_s
     try:
         assert pool.get_all([copier.work.remote(3.0)], lambda: [copier.copied.remote(True)]) == ["done"]

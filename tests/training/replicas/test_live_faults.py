@@ -138,7 +138,7 @@ def test_lost_ray_ends_the_session_within_seconds(name: str, sent: signal.Signal
 @pytest.mark.timeout(480)
 def test_random_changes_and_faults_match_the_outcome(tmp_path: Path) -> None:
     """Kills, hangs, pauses, cut links; the store, the driver and Ray's own processes: two sequences at a time."""
-    folders = [tmp_path / str(seed) for seed in range(500, 506)]
+    folders = [tmp_path / str(seed) for seed in range(500, 504)]
     for folder in folders:
         folder.mkdir()
     try:
