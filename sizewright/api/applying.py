@@ -228,7 +228,7 @@ def _measurements(executor: Executor) -> Iterator[list[float]]:
         return
     costs = executor.change_costs
 
-    def listener(_: Plan, seconds: float) -> None:
+    def listener(_: Plan, kind: str, seconds: float) -> None:
         measured_s.append(seconds)
 
     costs.listeners.append(listener)

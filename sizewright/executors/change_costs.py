@@ -40,6 +40,8 @@ SESSION_PRIORS: Mapping[ChangeKind, ChangeCost] = {
 """Priors for replicas that are processes of this host, or of a running Ray."""
 PODS_PRIORS: Mapping[ChangeKind, ChangeCost] = dict.fromkeys(SESSION_PRIORS, _PODS_PRIOR)
 """Priors for replicas that wait in a queue first."""
+POD_RESIZE_PRIOR = ChangeCost(seconds=5.0, lower=1.0, upper=60.0)
+"""Pods that their nodes resize while they train on."""
 
 
 def kind_of(plan: Plan) -> ChangeKind:
@@ -62,23 +64,27 @@ class ChangeCosts:
     def __init__(self, priors: Mapping[ChangeKind, ChangeCost]) -> None:
         self._priors = priors
         self._kinds: dict[ChangeKind, CostsOfOneKind] = {}
-        self.listeners: list[Callable[[Plan, float], None]] = []
+        self.listeners: list[Callable[[Plan, ChangeKind, float], None]] = []
         self.recorded_in: set[Path] = set()
         """Audit logs whose costs were added here, and that record new ones."""
 
-    def add(self, plan: Plan, seconds: float) -> None:
-        """Add a measured change of `seconds` from the plan to the first step after it, and call the listeners."""
-        self.remember(kind_of(plan), seconds)
+    def add(self, plan: Plan, seconds: float, kind: ChangeKind | None = None) -> None:
+        """Add a measured change of `seconds` from the plan to the first step after it, and call the listeners.
+
+        `kind` is how the platform carried it out, if that is not the plan's own kind.
+        """
+        kind = kind or kind_of(plan)
+        self.remember(kind, seconds)
         for listener in self.listeners:
-            listener(plan, seconds)
+            listener(plan, kind, seconds)
 
     def remember(self, kind: ChangeKind, seconds: float) -> None:
         """Add a change that was measured earlier, perhaps by another process."""
         self._of(kind).add(seconds)
 
-    def estimate(self, plan: Plan) -> ChangeCost:
+    def estimate(self, plan: Plan, kind: ChangeKind | None = None) -> ChangeCost:
         """Return the estimated seconds of the next such change with a 90 % interval; 0 where nothing changes."""
-        return NO_CHANGE if plan.changes_nothing else self._of(kind_of(plan)).estimate()
+        return NO_CHANGE if plan.changes_nothing else self._of(kind or kind_of(plan)).estimate()
 
     def _of(self, kind: ChangeKind) -> CostsOfOneKind:
         return self._kinds.setdefault(kind, CostsOfOneKind(self._priors[kind]))

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable
 from typing import NamedTuple
 
-from sizewright.executors.change_costs import ChangeCosts
+from sizewright.executors.change_costs import ChangeCosts, ChangeKind
 from sizewright.spec import Allocation, Group, Metrics, Plan, Role
 
 
@@ -15,6 +15,7 @@ class _Awaited(NamedTuple):
     target: Allocation
     since_s: float
     samples: int
+    kind: ChangeKind | None
 
 
 class TimeToFirstStep:
@@ -24,12 +25,21 @@ class TimeToFirstStep:
         self._costs, self._clock = costs, clock
         self._awaited: dict[str, _Awaited] = {}
 
-    def await_step(self, job: str, plan: Plan, target: Allocation, since_s: float, samples: int = 0) -> None:
+    def await_step(
+        self,
+        job: str,
+        plan: Plan,
+        target: Allocation,
+        since_s: float,
+        samples: int = 0,
+        kind: ChangeKind | None = None,
+    ) -> None:
         """Start measuring a plan that was submitted at `since_s`, when `samples` were trained.
 
-        `target` is the allocation that the replicas will report.
+        `target` is the allocation that the replicas will report. `kind` is how the platform carries the plan out, if
+        that is not the plan's own kind.
         """
-        self._awaited[job] = _Awaited(plan, target, since_s, samples)
+        self._awaited[job] = _Awaited(plan, target, since_s, samples, kind)
 
     def on_metrics(self, job: str, metrics: Metrics) -> bool:
         """Return whether the job trains at the target; the first observation that shows it ends the measurement."""
@@ -38,7 +48,7 @@ class TimeToFirstStep:
             return True
         if not _same_replicas(metrics.allocation, awaited.target) or metrics.samples_trained <= awaited.samples:
             return False
-        self._costs.add(awaited.plan, self._clock() - awaited.since_s)
+        self._costs.add(awaited.plan, self._clock() - awaited.since_s, awaited.kind)
         del self._awaited[job]
         return True
 

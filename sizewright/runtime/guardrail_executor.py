@@ -10,7 +10,6 @@ from typing import Any
 
 from sizewright.datasets.trials.trial import now
 from sizewright.errors import InputError, SizewrightError, StoreError
-from sizewright.executors.change_costs import kind_of
 from sizewright.executors.hooks import AdaptsPlans, KnowsUnsizedRoles, MeasuresChanges, NamesPlatform
 from sizewright.runtime.audit_log import AuditLog, Entry
 from sizewright.runtime.guardrails import GuardrailError, check_rails, check_sized
@@ -102,7 +101,7 @@ class GuardrailExecutor:
         costs.recorded_in.add(self._audit_log.path)
         for kind, seconds in self._audit_log.measured(self._executor.name):
             costs.remember(kind, seconds)
-        costs.listeners.append(lambda plan, s: self._record(plan, "trains", s, change=kind_of(plan)))
+        costs.listeners.append(lambda plan, kind, s: self._record(plan, "trains", s, change=kind))
 
     @property
     def _where(self) -> str:

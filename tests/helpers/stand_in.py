@@ -3,6 +3,7 @@
 It knows the kinds that the executors use, validates bodies by the published definitions if these are available,
 keeps owners of fields (a list is one field), answers watches, and injects errors and silence on request.
 For each job it creates the pods that the operator would create; their logs report samples as time passes.
+If it `resizes`, its nodes give pods other resources, with the statuses of KEP-1287.
 """
 
 from __future__ import annotations
@@ -35,6 +36,7 @@ SERVED = {
     "ray.io/v1": {"rayjobs": "RayJob"},
     "elastic.iml.github.io/v1alpha1": {"elasticjobs": "ElasticJob", "scaleplans": "ScalePlan"},
     "metrics.k8s.io/v1beta1": {"pods": "PodMetrics"},
+    "kueue.x-k8s.io/v1beta1": {"workloads": "Workload"},
     "v1": {"pods": "Pod"},
 }
 RATE = 20_000.0
@@ -69,6 +71,11 @@ class StandIn:
         self._faults: list[list[Any]] = []
         self.odd: Callable[[str, str, Any], Any] = lambda method, path, answer: answer
         """Replaces each answer; set by tests of malformed answers."""
+        self.resizes = False
+        self.node: Callable[[Object], str] = lambda pod: ""
+        """How a pod's node answers a resize: `Deferred`, `Infeasible`, `InProgress`, or nothing if it is done."""
+        self.workloads: list[Object] = []
+        """What Kueue has reserved for jobs."""
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(self))
         self._server.daemon_threads = True
         threading.Thread(target=self._server.serve_forever, args=(0.02,), daemon=True).start()
@@ -168,10 +175,43 @@ class StandIn:
             del self.pods[name]
         for name, pod in expected.items():
             if name not in self.pods:
-                began = datetime.now(timezone.utc).isoformat()
+                pod, began = copy.deepcopy(pod), datetime.now(timezone.utc).isoformat()
                 pod["metadata"] |= {"uid": uuid.uuid4().hex, "creationTimestamp": began, "name": name}
                 self.pods[name] = pod | {"kind": "Pod", "apiVersion": "v1", "status": {"phase": "Running"}}
                 self.pods[name]["began"] = time.time()
+
+    def resize(self, name: str, body: Object) -> Object:
+        """Change the resources of a pod's containers, as the server and the pod's node do."""
+        with self.lock:
+            if (pod := self.pods.get(name)) is None:
+                raise RefusedError(404, f"pods {name!r} not found")
+            containers = {each["name"]: each for each in pod["spec"]["containers"]}
+            for change in body["spec"]["containers"]:
+                resources = containers[change["name"]].setdefault("resources", {})
+                before = copy.deepcopy(resources)
+                for part, amounts in change["resources"].items():
+                    assert set(amounts) <= {"cpu", "memory"}, "nothing else can be resized"
+                    resources.setdefault(part, {}).update(amounts)
+                if {part: set(amounts) for part, amounts in before.items()} != {k: set(v) for k, v in resources.items()}:
+                    raise RefusedError(422, "Pod is invalid", [("spec", "Pod QOS Class may not change")])
+            self.settle(pod)
+            return pod
+
+    def settle(self, pod: Object) -> None:
+        """Let the node of a pod answer the resize that was asked for."""
+        answer, status = self.node(pod), pod["status"]
+        status["conditions"] = []
+        if answer == "InProgress":
+            status["conditions"] = [{"type": "PodResizeInProgress", "status": "True"}]
+        elif answer:
+            message = "Node didn't have enough resource: cpu"
+            pending = {"type": "PodResizePending", "status": "True", "reason": answer, "message": message}
+            status["conditions"] = [pending]
+        else:
+            status["containerStatuses"] = [
+                {"name": each["name"], "resources": copy.deepcopy(each["resources"])}
+                for each in pod["spec"]["containers"]
+            ]
 
     def usages(self) -> list[Object]:
         usage = {"cpu": "250m", "memory": "300Mi"}
@@ -247,12 +287,17 @@ def _handler(stand: StandIn) -> type[BaseHTTPRequestHandler]:
             if kinds is None:
                 raise RefusedError(404, f"{version} is not served")
             if not rest:
-                resources = [{"name": n, "kind": k, "namespaced": True, "verbs": ["get"]} for n, k in kinds.items()]
+                names = [*kinds.items(), *([("pods/resize", "Pod")] if version == "v1" and stand.resizes else [])]
+                resources = [{"name": n, "kind": k, "namespaced": True, "verbs": ["get"]} for n, k in names]
                 return {"kind": "APIResourceList", "groupVersion": version, "resources": resources}
             _, namespace, plural, *named = rest
             kind, name = kinds[plural], named[0] if named else ""
             if named[1:] == ["log"]:
                 return stand.log(name)
+            if named[1:] == ["resize"]:
+                assert (method, stand.resizes) == ("PATCH", True)
+                assert self.headers["Content-Type"] == "application/strategic-merge-patch+json"
+                return stand.resize(name, body)
             if method == "PATCH":
                 assert self.headers["Content-Type"] == "application/apply-patch+yaml"
                 dry = query.get("dryRun") == "All"
@@ -303,6 +348,7 @@ def _handler(stand: StandIn) -> type[BaseHTTPRequestHandler]:
         everything = {
             "Pod": lambda: list(stand.pods.values()),
             "PodMetrics": stand.usages,
+            "Workload": lambda: stand.workloads,
         }.get(kind, lambda: [each for (k, n, _), each in stand.objects.items() if (k, n) == (kind, namespace)])()
         return [each for each in everything if each["metadata"].get("labels", {}).get(key) == value]
 

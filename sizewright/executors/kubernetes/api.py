@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
 from sizewright.errors import EngineError, ForbiddenError, InputError, MissingExtraError, SizewrightError
@@ -154,6 +154,28 @@ class KubeApi:
         )
         return answer.data.decode(errors="replace") if answer else ""
 
+    def serves_resize(self) -> bool:
+        """Return whether the server changes the sizes of running pods (Kubernetes 1.33 and later)."""
+        return any(each["name"] == "pods/resize" for each in self._served("v1"))
+
+    def resize_pod(self, namespace: str, pod: str, container: str, resources: Mapping[str, Any]) -> None:
+        """Ask for other resources of a running container. Raises InputError if the server refuses them or has no pod.
+
+        The pod's node carries it out later.
+        """
+        path = f"/api/v1/namespaces/{namespace}/pods/{pod}/resize"
+        body = {"spec": {"containers": [{"name": container, "resources": dict(resources)}]}}
+        options = {"content_type": "application/strategic-merge-patch+json", **self._timeout}
+        request = f"resize Pod {namespace}/{pod}"
+        query = [("fieldManager", MANAGER)]
+        answer = self._retry(
+            request,
+            lambda: self._dynamic.request("PATCH", path, body=body, query_params=query, **options),
+            changes=True,
+        )
+        if answer is None:
+            raise InputError(f"Cannot {request}: the pod is gone.", "Look at the job's state, and try again.")
+
     @property
     def _timeout(self) -> dict[str, float]:
         return {"_request_timeout": self._timeout_s}
@@ -168,17 +190,19 @@ class KubeApi:
         from kubernetes.dynamic.resource import Resource
 
         group, _, version = api_version.rpartition("/")
-        prefix = "apis" if group else "api"
-        client, path = self._dynamic, f"/{prefix}/{api_version}"
-        request = f"list the kinds of {api_version}"
-        served = self._retry(request, lambda: client.request("GET", path, **self._timeout))
-        for each in [] if served is None else check_items(kind, _plain(served), request, "resources"):
+        for each in self._served(api_version):
             if each["kind"] == kind and "/" not in each["name"]:
                 fields = {"namespaced": each["namespaced"], "verbs": each["verbs"], "name": each["name"]}
-                return Resource(prefix, group, version, kind, client=client, **fields)
+                return Resource(_prefix(api_version), group, version, kind, client=self._dynamic, **fields)
         raise NotServedError(
             f"The cluster does not serve {kind} of {api_version}.", "Install its operator, or use another executor."
         )
+
+    def _served(self, api_version: str) -> Sequence[dict[str, Any]]:
+        """Return what the server serves of an API version: kinds, and parts of their objects (`pods/log`)."""
+        path, request = f"/{_prefix(api_version)}/{api_version}", f"list the kinds of {api_version}"
+        served = self._retry(request, lambda: self._dynamic.request("GET", path, **self._timeout))
+        return [] if served is None else check_items("", _plain(served), request, "resources")
 
     def _retry(self, request: str, call: Callable[[], T], *, changes: bool = False) -> T | None:
         """Return the server's answer, or None if it answers that the object does not exist (404).
@@ -210,6 +234,10 @@ class KubeApi:
                 raise unusable_answer(request, f"{type(error).__name__}: {error}") from error
             self._sleep(_FIRST_WAIT_S * 2**attempt)
         return None
+
+
+def _prefix(api_version: str) -> str:
+    return "apis" if "/" in api_version else "api"
 
 
 def _no_answer(request: str, error: Exception, *, changes: bool) -> EngineError:

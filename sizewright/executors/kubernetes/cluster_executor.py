@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import logging
 import shlex
 import time
@@ -13,13 +14,23 @@ from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, TypeVar
 
 from sizewright.errors import EngineError, ForbiddenError, InputError, SizewrightError
+from sizewright.executors.change_costs import POD_RESIZE_PRIOR, PODS_PRIORS, ChangeCosts, ChangeKind
 from sizewright.executors.difference import difference
+from sizewright.executors.kubernetes import quota
 from sizewright.executors.kubernetes.api import MANAGER, KubeApi
-from sizewright.executors.kubernetes.container_spec import YamlMap
-from sizewright.executors.kubernetes.live_object import LiveObject, PlannedObject, seconds_of
+from sizewright.executors.kubernetes.container_spec import YamlMap, main_container
+from sizewright.executors.kubernetes.live_object import (
+    RESIZED,
+    LiveObject,
+    PlannedObject,
+    as_annotation,
+    resized_sizes,
+    seconds_of,
+)
 from sizewright.executors.kubernetes.manifest_executor import ManifestExecutor
 from sizewright.executors.kubernetes.object_copy import ObjectCopy
-from sizewright.executors.kubernetes.pods import Pods
+from sizewright.executors.kubernetes.pod_resize import NotResizedError, PodResize, resize_pods
+from sizewright.executors.kubernetes.pods import Pods, has_ended, is_running
 from sizewright.executors.plan_annotations import APPLIED_AT, BASE_MARK, plan_annotations, read_plan
 from sizewright.executors.plan_checks import (
     check_adjusts,
@@ -29,7 +40,7 @@ from sizewright.executors.plan_checks import (
     check_not_ended,
 )
 from sizewright.executors.time_to_first_step import TimeToFirstStep
-from sizewright.spec import Allocation, Capabilities, Handle, Job, Metrics, Outcome, Plan, Role
+from sizewright.spec import Allocation, Capabilities, ChangeCost, Handle, Job, Metrics, Outcome, Plan, Role
 from sizewright.spec.outcome import Status
 
 _LOG = logging.getLogger(__name__)
@@ -37,6 +48,7 @@ _LOG = logging.getLogger(__name__)
 _DELETE_TIMEOUT_S = 120.0
 _RESTORE_TIMEOUT_S = 100.0
 """Shorter than the time after which the command line kills an interrupted process."""
+_RESIZE_TIMEOUT_S = 60.0
 _POLL_S = 0.2
 _METRICS_API = "metrics.k8s.io/v1beta1"
 T = TypeVar("T")
@@ -52,6 +64,8 @@ class _Change(NamedTuple):
     job_object: dict[str, Any]
     document: dict[str, Any]
     in_place: bool
+    resizes: tuple[PodResize, ...] = ()
+    """Containers to resize before the document is applied."""
 
 
 class ClusterExecutor(ManifestExecutor):
@@ -59,8 +73,8 @@ class ClusterExecutor(ManifestExecutor):
 
     The cluster is that of the current kubeconfig, of `context`, or of `api`. Rendering plans needs no connection to it.
     A launch or change returns once the cluster has accepted it, though its pods may wait in a queue. The numbers of the
-    roles that the platform `scales` change while the job runs. For any other change the job is deleted and restarted,
-    and resumes from its own checkpoints.
+    roles that the platform `scales` change while the job runs, and so do cores and memory where it `resizes_pods`. For
+    any other change the job is deleted and restarted, and resumes from its own checkpoints.
     """
 
     capabilities = Capabilities(launch=True, adjust=True, observe=True, stop=True, render=True)
@@ -68,6 +82,10 @@ class ClusterExecutor(ManifestExecutor):
     """The roles whose number of replicas the operator changes while the job runs."""
     resizes: ClassVar[bool] = False
     """True if the operator replaces pods whose size changed."""
+    resizes_pods: ClassVar[bool] = False
+    """True if the sizes of running pods can be changed behind the operator's back."""
+    keeps_start_sizes: ClassVar[bool] = True
+    """True if nobody can change the sizes that the operator gives new pods of a running job."""
 
     def __init__(
         self,
@@ -84,9 +102,12 @@ class ClusterExecutor(ManifestExecutor):
         self._api = api
         self._kubectl = f"kubectl --context {shlex.quote(context)}" if context else "kubectl"
         self._clock = clock
+        if self.resizes_pods:
+            self.change_costs = ChangeCosts({**PODS_PRIORS, "resize": POD_RESIZE_PRIOR})
         self._steps = TimeToFirstStep(self.change_costs, clock)
         self._pods: dict[str, Pods] = {}
         self._outcomes: dict[str, Outcome] = {}
+        self._serves_resize: bool | None = None
 
     def end_status(self, document: Mapping[str, Any]) -> Status | None:
         """Return how a job ended, by the status of its object; None while it runs."""
@@ -127,11 +148,18 @@ class ClusterExecutor(ManifestExecutor):
             return
         since_s = self._clock()
         samples = self._samples_trained(handle)
-        if change.in_place:
+        in_place = change.in_place and self._resize(handle, change)
+        if in_place:
             self.api.apply(change.document)
         else:
-            self._restart(handle, change.job_object, change.document)
-        self._time_first_step(handle, planned_object, since_s, samples)
+            self._restart(handle, change.job_object, self._to_apply(planned_object.document, plan))
+        kind = self._change_kind(plan, resizes=in_place)
+        self._time_first_step(handle, planned_object, since_s, samples, kind)
+
+    def change_cost(self, plan: Plan) -> ChangeCost:
+        """Return the seconds until the platform's replicas train; pods that are resized in place train on."""
+        can_resize = self._api is not None and self._can_resize()
+        return self.change_costs.estimate(plan, self._change_kind(plan, resizes=can_resize))
 
     def observe(self, handle: Handle) -> Metrics:
         """Return the metrics of the pods that run; a job in a queue has none."""
@@ -209,7 +237,8 @@ class ClusterExecutor(ManifestExecutor):
             self._pod_objects(handle, change.job_object)  # raises if pods may not be listed, which a restart needs
             return difference(change.job_object, self._dry_run(change.document)) + "The job is deleted and restarted.\n"
         before = change.job_object if change.document["kind"] == self.kind else None
-        return difference(before, self.api.apply(change.document, dry_run=True))
+        resized = "Its pods are resized while they run.\n" if change.resizes else ""
+        return difference(before, self.api.apply(change.document, dry_run=True)) + resized
 
     def _change_of(self, handle: Handle, planned_object: PlannedObject) -> _Change | None:
         """Return how a plan changes a running job; None if it changes nothing. Raises InputError if it cannot now."""
@@ -217,11 +246,93 @@ class ClusterExecutor(ManifestExecutor):
         live_object = LiveObject(self.sized_object(job_object), self, job_object)
         if not self._check_can_adjust(handle, job_object, live_object, planned_object):
             return None
-        in_place = live_object.changes_in_place(planned_object, self.scales, self.resizes)
         document = planned_object.document
-        if in_place:
-            document = self.change_object(plan, document)
-        return _Change(job_object, self._to_apply(document, plan), in_place)
+        is_resized = resized_sizes(job_object) is not None  # new pods would have the sizes of the start
+        if not is_resized and live_object.changes_in_place(planned_object, self.scales, self.resizes):
+            return _Change(job_object, self._to_apply(self.change_object(plan, document), plan), in_place=True)
+        if self._may_resize(job_object, live_object, planned_object):
+            resizes = self._resizes(handle, job_object, planned_object)
+            if resizes is not None:
+                if self.keeps_start_sizes:
+                    document = _as_applied(job_object)
+                    document["metadata"]["annotations"][RESIZED] = as_annotation(planned_object.sizes)
+                return _Change(job_object, self._to_apply(document, plan), in_place=True, resizes=resizes)
+        return _Change(job_object, self._to_apply(document, plan), in_place=False)
+
+    def _change_kind(self, plan: Plan, *, resizes: bool) -> ChangeKind | None:
+        """Return how a change of cores and memory alone is carried out; None for any other change."""
+        if not self.resizes_pods or plan.current is None or not _differ_in_amounts_only(plan.current, plan.target):
+            return None
+        return "resize" if resizes else "restart"
+
+    def _can_resize(self) -> bool:
+        """Return whether the server resizes pods; it is asked once."""
+        if self._serves_resize is None:
+            try:
+                self._serves_resize = self.api.serves_resize()
+            except SizewrightError:  # whatever follows says why
+                return False
+        return self._serves_resize
+
+    def _may_resize(self, job_object: dict[str, Any], live_object: LiveObject, planned_object: PlannedObject) -> bool:
+        """Return whether a plan changes cores and memory only, where pods can be resized within the job's quota."""
+        return (
+            self.resizes_pods
+            and live_object.changes_cores_or_memory_only(planned_object)
+            and self._can_resize()
+            and self._is_within_quota(job_object, planned_object)
+        )
+
+    def _is_within_quota(self, job_object: dict[str, Any], planned_object: PlannedObject) -> bool:
+        """Return whether what Kueue has reserved for the job is enough for a plan; without Kueue, there is no limit."""
+        if not quota.is_queued(job_object):
+            return True
+        reserved = quota.reserved(self.api, job_object)
+        document = planned_object.document
+        return all(
+            quota.fits(reserved.get(name.lower()), spec.read())
+            for role in planned_object.sizes
+            for name, spec in zip(self._entry_names(document, role), self.container_specs(document, role), strict=True)
+        )
+
+    def _resizes(
+        self, handle: Handle, job_object: dict[str, Any], planned_object: PlannedObject
+    ) -> tuple[PodResize, ...] | None:
+        """Return the resizes that bring the pods of a job to a plan's target; None if not all of them run."""
+        pods = self._pods.setdefault(handle.id, self._new_pods(job_object, handle))
+        resizes: list[PodResize] = []
+        for pod in self._pod_objects(handle, job_object):
+            place = pods.group_of(pod)
+            if place is None or has_ended(pod):
+                continue
+            role, group = place
+            specs = self.container_specs(planned_object.document, role)
+            if not is_running(pod) or group >= len(specs):
+                return None
+            spec = specs[group]
+            names = [str(spec.container.get("name")), *self.containers]
+            container = main_container({"spec": pod["spec"]}, names, handle.id)
+            resizes.append(PodResize.of(pod, container, spec.container[spec.resources]))
+        if len(resizes) < sum(group.replicas for groups in planned_object.sizes.values() for group in groups):
+            return None
+        return tuple(resize for resize in resizes if resize.before != resize.after)
+
+    def _resize(self, handle: Handle, change: _Change) -> bool:
+        """Resize the pods of a change, and return whether they have their new sizes; if not, a warning says why."""
+        if not change.resizes:
+            return True
+        selector = f"{self.labels.job}={self.job_label(change.job_object)}"
+        try:
+            resize_pods(self.api, _namespace(handle), selector, change.resizes, _RESIZE_TIMEOUT_S)
+        except NotResizedError as error:
+            _LOG.warning(f"{error.message} {self.kind} {handle.id} is restarted instead.")
+            return False
+        if self.keeps_start_sizes:
+            _LOG.warning(
+                f"The pods of {self.kind} {handle.id} were resized. A pod that replaces one of them gets the earlier "
+                f"size, since a {self.kind} cannot be changed while it runs."
+            )
+        return True
 
     def _launch_difference(self, handle: Handle, planned_object: PlannedObject, document: dict[str, Any]) -> str:
         job_object = self._get(handle)
@@ -338,29 +449,29 @@ class ClusterExecutor(ManifestExecutor):
         """
         self._dry_run(document)
         self._pod_objects(handle, job_object)  # raises before the deletion if pods may not be listed
-        copy = ObjectCopy(handle.id, _as_applied(job_object))
+        kept = ObjectCopy(handle.id, self._as_it_runs(job_object))
         try:
             self._delete(handle, job_object)
             self._await_pods(handle, job_object, _DELETE_TIMEOUT_S)
             self.api.apply(document)
         except BaseException as error:  # an interrupt must not leave the job deleted either
             if isinstance(error, KeyboardInterrupt):
-                _LOG.warning(f"Restoring {self.kind} {handle.id}; its object is in {copy.path}.")
-            self._restore_after(error, handle, job_object, copy)
+                _LOG.warning(f"Restoring {self.kind} {handle.id}; its object is in {kept.path}.")
+            self._restore_after(error, handle, job_object, kept)
             raise
-        copy.remove()
+        kept.remove()
 
     def _restore_after(
-        self, cause: BaseException, handle: Handle, job_object: dict[str, Any], copy: ObjectCopy
+        self, cause: BaseException, handle: Handle, job_object: dict[str, Any], kept: ObjectCopy
     ) -> None:
         """Start the job again after its change failed. Raises an error that names the copy if that fails.
 
         An interrupt stays one; its message is then a warning, too.
         """
         try:
-            restored = self._restore(handle, job_object, copy, cause)
+            restored = self._restore(handle, job_object, kept, cause)
         except BaseException as error:
-            failure = self._not_restored(handle, copy, cause, error)
+            failure = self._not_restored(handle, kept, cause, error)
             interrupts = [each for each in (cause, error) if not isinstance(each, Exception)]
             if not interrupts:
                 raise failure from cause
@@ -368,12 +479,12 @@ class ClusterExecutor(ManifestExecutor):
             if isinstance(interrupts[0], KeyboardInterrupt):
                 interrupts[0].args = (failure.message,)  # for the audit log
             raise interrupts[0] from error
-        copy.remove()
+        kept.remove()
         if restored:
             sentence = f"{self.kind} {handle.id} was deleted for this change, and was started again as it was before."
             _report(sentence, cause)
 
-    def _restore(self, handle: Handle, job_object: dict[str, Any], copy: ObjectCopy, cause: BaseException) -> bool:
+    def _restore(self, handle: Handle, job_object: dict[str, Any], kept: ObjectCopy, cause: BaseException) -> bool:
         """Start the job again if it was deleted, and return whether it was. Repeat failed requests for a while."""
         deadline_s = time.monotonic() + _RESTORE_TIMEOUT_S
         current = _repeat(lambda: self._get(handle), deadline_s)
@@ -386,11 +497,11 @@ class ClusterExecutor(ManifestExecutor):
             self._await_deleted(handle, job_object, deadline_s - time.monotonic())
             with suppress(SizewrightError):  # pods of a lost node may never go, and a job that stays deleted is worse
                 self._await_pods(handle, job_object, deadline_s - time.monotonic())
-        _repeat(lambda: self.api.apply(copy.document), deadline_s)
+        _repeat(lambda: self.api.apply(kept.document), deadline_s)
         return True
 
     def _not_restored(
-        self, handle: Handle, copy: ObjectCopy, cause: BaseException, restore_error: BaseException
+        self, handle: Handle, kept: ObjectCopy, cause: BaseException, restore_error: BaseException
     ) -> EngineError:
         """Return the error that names the file with the only copy of a job."""
         state = "is being deleted" if isinstance(restore_error, StillExistsError) else "may be gone"
@@ -400,9 +511,9 @@ class ClusterExecutor(ManifestExecutor):
         namespace, _, name = handle.id.partition("/")
         resource = f"{self.kind.lower()}.{self.api_version.partition('/')[0]}"
         return EngineError(
-            f"{self.kind} {handle.id} {state}: {why}. Its object is in {copy.path}.",
+            f"{self.kind} {handle.id} {state}: {why}. Its object is in {kept.path}.",
             f"Wait until `{self._kubectl} get {resource} {name} -n {namespace}` finds nothing, then run: "
-            f"{self._kubectl} apply --server-side --field-manager={MANAGER} -f {shlex.quote(str(copy.path))}",
+            f"{self._kubectl} apply --server-side --field-manager={MANAGER} -f {shlex.quote(str(kept.path))}",
         )
 
     def _pod_objects(self, handle: Handle, job_object: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -445,15 +556,29 @@ class ClusterExecutor(ManifestExecutor):
 
         _await_none(exists, f"{self.kind} {handle.id} still exists", timeout_s)
 
+    def _as_it_runs(self, job_object: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the object to apply again, with the sizes that its pods were resized to."""
+        document = _as_applied(job_object)
+        for role, groups in (resized_sizes(document) or {}).items():
+            for spec, group in zip(self.container_specs(document, role), groups, strict=True):
+                spec.write(group, self.cpu_step_m)
+        document["metadata"]["annotations"].pop(RESIZED, None)
+        return document
+
     def _time_first_step(
-        self, handle: Handle, planned_object: PlannedObject, since_s: float, samples: int | None
+        self,
+        handle: Handle,
+        planned_object: PlannedObject,
+        since_s: float,
+        samples: int | None,
+        kind: ChangeKind | None = None,
     ) -> None:
         """Measure the time until the first step after a change, if the `samples` before it are known."""
         if samples is None:
             return
         plan = planned_object.plan
         target = Allocation(**planned_object.sizes, batch_size=plan.target.batch_size)
-        self._steps.await_step(handle.id, plan, target, since_s, samples)
+        self._steps.await_step(handle.id, plan, target, since_s, samples, kind)
 
     def _samples_trained(self, handle: Handle) -> int | None:
         try:
@@ -477,6 +602,12 @@ class ClusterExecutor(ManifestExecutor):
         return Pods(job, self.labels, role_names, [*dict.fromkeys(names), *self.containers], self._clock)
 
 
+def _differ_in_amounts_only(before: Allocation, after: Allocation) -> bool:
+    """Return whether allocations have the same replicas, GPUs and batch size."""
+    rest = [[(role, group.replicas, group.gpu) for role, group in each.groups] for each in (before, after)]
+    return before.batch_size == after.batch_size and rest[0] == rest[1]
+
+
 def _namespace(handle: Handle) -> str:
     return handle.id.partition("/")[0]
 
@@ -495,8 +626,9 @@ def _as_applied(job_object: Mapping[str, Any]) -> dict[str, Any]:
     Values that the server or a webhook filled in stay in its spec.
     """
     metadata = job_object["metadata"]
-    kept = {key: metadata[key] for key in ("name", "namespace", "labels", "annotations") if key in metadata}
-    return {key: job_object[key] for key in ("apiVersion", "kind", "spec")} | {"metadata": kept}
+    kept = {key: metadata[key] for key in ("name", "namespace", "labels") if key in metadata}
+    kept["annotations"] = metadata.get("annotations") or {}
+    return copy.deepcopy({key: job_object[key] for key in ("apiVersion", "kind", "spec")} | {"metadata": kept})
 
 
 def _repeat(request: Callable[[], T], deadline_s: float) -> T:

@@ -66,7 +66,7 @@ class ContainerSpec(NamedTuple):
             for part in parts:
                 amounts = _get_or_create(resources, part, f"{self.field}: {self.resources}")
                 # An amount that states the same in other words (`0.5` for `500m`) stays as the user wrote it.
-                if amounts.get(amount) is None or not _is_same(amount, amounts[amount], value):
+                if amounts.get(amount) is None or not is_same(amount, amounts[amount], value):
                     amounts[amount] = value
 
     def has(self, group: Group, cpu_step_m: int = 1) -> bool:
@@ -294,7 +294,8 @@ def _none_if_invalid(read: Callable[[], Any]) -> Any:
         return None
 
 
-def _is_same(amount: str, previous: Any, value: str | int) -> bool:
+def is_same(amount: str, previous: Any, value: Any) -> bool:
+    """Return whether two quantities of a resource are equal; an invalid one equals nothing."""
     read: Callable[[Any, str], float] = {"cpu": read_cores, "memory": read_bytes}.get(amount, _read_count)
     try:
         return bool(read(previous, amount) == read(value, amount))

@@ -44,6 +44,7 @@ class JobSetExecutor(ClusterExecutor):
         "batch.kubernetes.io/job-completion-index",
     )
     max_name_length = 63 - len("-evaluator-2-0-000-xxxxx")  # of its pods
+    resizes_pods = True
 
     def minimal_manifest(self, plan: Plan, groups: Mapping[Role, tuple[Group, ...]]) -> dict[str, Any]:
         """Return a manifest whose replicas find each other by the host names of its headless service."""

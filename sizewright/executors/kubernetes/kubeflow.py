@@ -40,6 +40,8 @@ class KubeflowExecutor(ClusterExecutor):
     labels = PodLabels(*(f"training.kubeflow.org/{key}" for key in ("job-name", "replica-type", "replica-index")))
     scales: ClassVar[frozenset[Role]] = frozenset({"worker"})  # every replica's TF_CONFIG has the addresses of the PS
     max_name_length = 63 - len("-evaluator-000")  # its services have names such as NAME-worker-12
+    resizes_pods = True
+    keeps_start_sizes = False
 
     def minimal_manifest(self, plan: Plan, groups: Mapping[Role, tuple[Group, ...]]) -> dict[str, Any]:
         """Return a manifest with one container per role. A replica that fails is restarted."""

@@ -2,22 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
+
+from pydantic import TypeAdapter, ValidationError
 
 from sizewright.errors import InputError
 from sizewright.executors.kubernetes.container_spec import YamlMap, rounded
 from sizewright.executors.plan_annotations import APPLIED_AT, PLAN_ID, PLAN_RECORD, has_plan, read_plan
 from sizewright.executors.plan_checks import check_cool_down, check_current, check_same
 from sizewright.spec import ROLES, Group, Plan, Role
+from sizewright.spec._faults import explain_first
 from sizewright.spec.units import format_count
 
 if TYPE_CHECKING:
     from sizewright.executors.kubernetes.manifest_executor import ManifestExecutor
 
 Sizes = dict[Role, tuple[Group, ...]]
+RESIZED = "sizewright/resized"
+"""Annotation with the sizes of pods that were resized in place, where the object keeps those of its start."""
+_SIZES = TypeAdapter(Sizes)
+_CORES_VARIABLES = ("SIZEWRIGHT_CORES", "OMP_NUM_THREADS")
+"""Variables that repeat a container's cores; a running container keeps them."""
 
 
 class PlannedObject:
@@ -54,8 +62,11 @@ class LiveObject:
 
     @property
     def sizes(self) -> Sizes:
-        """The sizes that the object asks for."""
-        return self._executor.sizes_of(self._document)
+        """The sizes that the object asks for, or that its pods were resized to.
+
+        Raises InputError if its annotation of resized pods cannot be read.
+        """
+        return resized_sizes(self._document) or self._executor.sizes_of(self._document)
 
     def batch_size(self, default: int) -> int:
         """Return the batch size that the workers read from their environment, or `default` if they read none."""
@@ -124,18 +135,58 @@ class LiveObject:
                 return False
             if not resizes and [_of_one_replica(each) for each in before] != [_of_one_replica(each) for each in after]:
                 return False
+        return self._runs_the_same(planned)
+
+    def changes_cores_or_memory_only(self, planned: PlannedObject) -> bool:
+        """Return whether the plan changes cores and memory of the replicas, and nothing else.
+
+        Environment variables that repeat a container's cores do not count.
+        """
+        without_amounts = [
+            {role: [(group.replicas, group.gpu) for group in groups] for role, groups in sizes.items()}
+            for sizes in (self.sizes, planned.sizes)
+        ]
+        return without_amounts[0] == without_amounts[1] and self._runs_the_same(planned, _CORES_VARIABLES)
+
+    def _runs_the_same(self, planned: PlannedObject, ignored: Sequence[str] = ()) -> bool:
+        """Return whether containers start with the same batch size, command and environment."""
         batch_size = planned.plan.target.batch_size
         if self.batch_size(batch_size) != batch_size:
             return False
-        return _commands(self._job, self._executor) == _commands(planned.document, self._executor)
+        return _commands(self._job, self._executor, ignored) == _commands(planned.document, self._executor, ignored)
 
 
-def _commands(document: Mapping[str, Any], executor: ManifestExecutor) -> list[Any]:
+def resized_sizes(document: Mapping[str, Any]) -> Sizes | None:
+    """Return the sizes that an object's pods were resized to; None if they were not.
+
+    Raises InputError if its annotation cannot be read.
+    """
+    text = (document["metadata"].get("annotations") or {}).get(RESIZED)
+    if text is None:
+        return None
+    try:
+        return _SIZES.validate_json(text)
+    except ValidationError as error:
+        name = document["metadata"]["name"]
+        raise InputError(
+            f"The annotation {RESIZED} of {name} cannot be read: {explain_first(error)}.",
+            "Remove it, if the pods have the sizes of the object.",
+        ) from None
+
+
+def as_annotation(sizes: Sizes) -> str:
+    """Return sizes as `resized_sizes` reads them."""
+    return _SIZES.dump_json(sizes, exclude_defaults=True).decode()
+
+
+def _commands(document: Mapping[str, Any], executor: ManifestExecutor, ignored: Sequence[str]) -> list[Any]:
     """Return the commands and environments of a job's containers, which only new pods can change."""
     commands = []
     for role in ROLES:
         for spec in executor.container_specs(dict(document), role):
-            variables = [each for each in spec.container.get("env") or [] if "value" in each]
+            variables = [
+                each for each in spec.container.get("env") or [] if "value" in each and each.get("name") not in ignored
+            ]
             commands.append([role, spec.container.get("command"), spec.container.get("args"), variables])
     return commands
 

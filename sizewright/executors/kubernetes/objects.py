@@ -39,6 +39,8 @@ class _Meta(_Schema):
 class _Condition(_Schema):
     type: str
     status: str | None = None
+    reason: str | None = None
+    message: str | None = None
 
 
 class _State(_Schema):
@@ -82,10 +84,20 @@ class _PodSpec(_Schema):
     containers: list[_Container] = Field(min_length=1)
 
 
+class _ContainerStatus(_Schema):
+    name: str
+    resources: _Resources | None = None
+
+
+class _PodStatus(_Status):
+    containerStatuses: list[_ContainerStatus] | None = None  # noqa: N815
+
+
 class Pod(_Listed):
     """A pod, which is one replica."""
 
     spec: _PodSpec
+    status: _PodStatus | None = None
 
 
 class _Usage(_Schema):
@@ -116,6 +128,25 @@ class VolcanoJob(Object):
     status: _VolcanoStatus | None = None
 
 
+class _Assignment(_Schema):
+    name: str
+    resourceUsage: dict[str, str | int | float] | None = None  # noqa: N815
+
+
+class _Admission(_Schema):
+    podSetAssignments: list[_Assignment] = []  # noqa: N815
+
+
+class _WorkloadStatus(_Status):
+    admission: _Admission | None = None
+
+
+class Workload(_Listed):
+    """What Kueue has reserved for a job."""
+
+    status: _WorkloadStatus | None = None
+
+
 class Served(_Schema):
     """A kind that the server serves."""
 
@@ -125,7 +156,7 @@ class Served(_Schema):
     verbs: list[str]
 
 
-_SCHEMAS: dict[str, type[_Schema]] = {"Pod": Pod, "PodMetrics": PodMetrics, "Job": VolcanoJob}
+_SCHEMAS: dict[str, type[_Schema]] = {"Pod": Pod, "PodMetrics": PodMetrics, "Job": VolcanoJob, "Workload": Workload}
 
 
 def check_object(kind: str, answer: Any, request: str) -> dict[str, Any]:

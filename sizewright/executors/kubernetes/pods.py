@@ -78,7 +78,7 @@ class Pods:
         """Return the metrics of the pods that run; `usages` are their PodMetrics."""
         usage_of = {usage["metadata"]["name"]: usage for usage in usages}
         running = []
-        for pod in filter(_is_running, sorted(pods, key=_age)):
+        for pod in filter(is_running, sorted(pods, key=_age)):
             if state := self._states.get(_uid(pod)) or self._new_state(pod):
                 running.append(pod)
                 self._states[_uid(pod)] = self._updated(state, pod, usage_of.get(pod["metadata"]["name"]), log)
@@ -127,18 +127,22 @@ class Pods:
 
         Where the platform does not number its pods, they are numbered in the order in which they appear.
         """
+        place = self.group_of(pod)
+        if place is None:
+            return None
+        role, group = place
+        index = str((pod["metadata"].get("labels") or {}).get(self._labels.number or "", ""))
+        number = int(index) if is_count(index) else sum(state.role == role for state in self._states.values())
+        return _PodState(role, group * _GROUP_STEP + number, Reading())
+
+    def group_of(self, pod: Mapping[str, Any]) -> tuple[Role, int] | None:
+        """Return a pod's role and which group of the role it is in, from 0; None if it is of no role of the job."""
         labels = pod["metadata"].get("labels") or {}
-        word = str(labels.get(self._labels.role, "")).lower()
-        group = 1
+        word, number = str(labels.get(self._labels.role, "")).lower(), 1
         if word not in self._roles:  # such as ps-2
             word, _, suffix = word.rpartition("-")
-            group = int(suffix) if is_count(suffix) else 1
-        if word not in self._roles:
-            return None
-        role = self._roles[word]
-        index = str(labels.get(self._labels.number or "", ""))
-        number = int(index) if is_count(index) else sum(state.role == role for state in self._states.values())
-        return _PodState(role, (group - 1) * _GROUP_STEP + number, Reading())
+            number = int(suffix) if is_count(suffix) else 1
+        return (self._roles[word], number - 1) if word in self._roles else None
 
     def _metrics(self, state: _PodState) -> ReplicaMetrics:
         return ReplicaMetrics(
@@ -216,8 +220,14 @@ def _seconds(duration: str) -> float:
     return float(number) if is_count(number.replace(".", "", 1)) else 0.0
 
 
-def _is_running(pod: dict[str, Any]) -> bool:
+def is_running(pod: Mapping[str, Any]) -> bool:
+    """Return whether a pod's containers have started, and it is not being deleted."""
     return (pod.get("status") or {}).get("phase") == "Running" and not pod["metadata"].get("deletionTimestamp")
+
+
+def has_ended(pod: Mapping[str, Any]) -> bool:
+    """Return whether a pod's containers have ended for good."""
+    return (pod.get("status") or {}).get("phase") in ("Succeeded", "Failed")
 
 
 def _uid(pod: dict[str, Any]) -> str:

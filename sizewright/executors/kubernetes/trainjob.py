@@ -43,6 +43,7 @@ class TrainJobExecutor(ClusterExecutor):
     labels = JobSetExecutor.labels  # a runtime runs its nodes as a JobSet
     containers = ("node",)
     max_name_length = 63 - len("-node-0-000-xxxxx")  # of its pods
+    resizes_pods = True
 
     def groups(self, plan: Plan) -> dict[Role, tuple[Group, ...]]:
         """Return the workers. Raises InputError for a plan with other roles, or that cannot be expressed otherwise."""

@@ -33,6 +33,7 @@ class VolcanoExecutor(ClusterExecutor):
     labels = PodLabels("volcano.sh/job-name", "volcano.sh/task-spec", "volcano.sh/task-index")
     scales: ClassVar[frozenset[Role]] = frozenset({"worker"})  # nothing else of a running job can be changed
     max_name_length = 63 - len("-evaluator-2-000")
+    resizes_pods = True
 
     def end_status(self, document: Mapping[str, Any]) -> Status | None:
         """Return the status by the phase of the job's state."""

@@ -1,0 +1,279 @@
+"""Changes of cores and memory on a server that resizes running pods; the server and its nodes are a stand-in."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sizewright.errors import EngineError, InputError
+from sizewright.executors import get_executor
+from sizewright.executors.kubernetes import cluster_executor, pod_resize
+from sizewright.executors.kubernetes.cluster_executor import ClusterExecutor
+from sizewright.spec import Allocation, Handle, Job, Plan
+from tests.helpers.stand_in import Object, StandIn, stand_in
+
+pytest.importorskip("kubernetes")
+
+GIB = 1 << 30
+JOB = Job(name="ctr")
+RESIZING = ["jobset", "trainjob", "kubeflow", "volcano"]
+KINDS = {"jobset": "JobSet", "trainjob": "TrainJob", "kubeflow": "TFJob", "volcano": "Job"}
+Make = Callable[..., ClusterExecutor]
+
+
+@pytest.fixture
+def server() -> Iterator[StandIn]:
+    with stand_in() as api_server:
+        api_server.resizes = True
+        yield api_server
+
+
+@pytest.fixture
+def make(server: StandIn, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Make:
+    from sizewright.executors.kubernetes.api import KubeApi
+
+    monkeypatch.setattr(pod_resize, "_POLL_S", 0.01)
+
+    def make_executor(name: str) -> ClusterExecutor:
+        executor = get_executor(name, api=KubeApi(kubeconfig=server.kubeconfig(tmp_path), sleep=lambda _: None))
+        assert isinstance(executor, ClusterExecutor)
+        return executor
+
+    return make_executor
+
+
+def of(name: str, workers: int, cpu: float, memory_gib: float) -> Allocation:
+    ps = 0 if name == "trainjob" else 1
+    return Allocation.of(workers, ps, cpu, cpu, 512, int(memory_gib * GIB), int(memory_gib * GIB))
+
+
+def launched(executor: ClusterExecutor, job: Job = JOB) -> Handle:
+    plan = Plan(id="p-1", kind="launch", job=job, target=of(executor.name, 2, 1.0, 1.0), reason="first")
+    return executor.launch(plan)
+
+
+def adjust(before: Allocation, after: Allocation, number: int = 2, job: Job = JOB) -> Plan:
+    return Plan(id=f"p-{number}", kind="adjust", job=job, current=before, target=after, reason="more")
+
+
+def uids(server: StandIn) -> set[str]:
+    return {pod["metadata"]["uid"] for pod in server.pods.values()}
+
+
+def resources(server: StandIn) -> list[Any]:
+    return [pod["spec"]["containers"][0]["resources"] for pod in server.pods.values()]
+
+
+@pytest.mark.parametrize("name", RESIZING)
+def test_change_of_cores_and_memory_keeps_the_pods(server: StandIn, make: Make, name: str) -> None:
+    executor = make(name)
+    handle, pods = launched(executor), uids(server)
+    before, after = of(name, 2, 1.0, 1.0), of(name, 2, 1.5, 3.0)
+    assert "Its pods are resized while they run." in executor.difference(adjust(before, after))
+    executor.adjust(handle, adjust(before, after))
+    assert uids(server) == pods
+    assert executor.observe(handle).allocation == after
+    asked = len(server.asked)
+    executor.adjust(handle, adjust(before, after))
+    assert not any(line.startswith("PATCH") for line in server.asked[asked:]), "the same plan changes nothing"
+
+
+@pytest.mark.parametrize("name", RESIZING)
+def test_changes_after_a_resize(server: StandIn, make: Make, name: str) -> None:
+    """A second resize starts from the first one; a change of counts gives all replicas the resized size."""
+    executor = make(name)
+    handle, pods = launched(executor), uids(server)
+    sizes = [of(name, 2, 1.0, 1.0), of(name, 2, 1.5, 3.0), of(name, 2, 0.5, 2.0), of(name, 3, 0.5, 2.0)]
+    for number, (before, after) in enumerate(zip(sizes[:2], sizes[1:3], strict=True), 2):
+        executor.adjust(handle, adjust(before, after, number))
+    assert uids(server) == pods
+    with pytest.raises(InputError, match="was made for"):
+        executor.adjust(handle, adjust(sizes[0], sizes[1], 8))
+    executor.adjust(handle, adjust(sizes[2], sizes[3], 9))
+    assert executor.observe(handle).allocation == sizes[3]
+    assert bool(uids(server) & pods) == (name == "kubeflow"), "its operator may give new pods another size"
+
+
+@pytest.mark.parametrize("name", RESIZING)
+@pytest.mark.parametrize(
+    ("answer", "reason"),
+    [
+        ("Infeasible", "can never give it this size: Node didn't have enough resource: cpu."),
+        ("Deferred", "still has no room for its new size: Node didn't have enough resource: cpu."),
+        ("InProgress", "has not resized it."),
+    ],
+)
+def test_job_is_restarted_where_a_node_does_not_resize(
+    server: StandIn,
+    make: Make,
+    name: str,
+    answer: str,
+    reason: str,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    monkeypatch.setattr(cluster_executor, "_RESIZE_TIMEOUT_S", 0.05)
+    server.node = lambda pod: answer if pod["metadata"]["name"].endswith("0") else ""
+    executor = make(name)
+    handle, pods = launched(executor), uids(server)
+    after = of(name, 2, 1.5, 3.0)
+    executor.adjust(handle, adjust(of(name, 2, 1.0, 1.0), after))
+    assert not uids(server) & pods
+    assert executor.observe(handle).allocation == after
+    assert reason in caplog.text
+    assert "is restarted instead" in caplog.text
+
+
+def test_deferred_resize_is_awaited(server: StandIn, make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    executor = make("jobset")
+    handle, pods = launched(executor), uids(server)
+    server.node = lambda pod: "Deferred"
+    waited: list[float] = []
+
+    def room_after_a_while(seconds: float) -> None:
+        waited.append(seconds)
+        if len(waited) == 3:
+            server.node = lambda pod: ""
+            for pod in server.pods.values():
+                server.settle(pod)
+
+    monkeypatch.setattr(pod_resize.time, "sleep", room_after_a_while)
+    executor.adjust(handle, adjust(of("jobset", 2, 1.0, 1.0), of("jobset", 2, 2.0, 1.0)))
+    assert len(waited) == 3
+    assert uids(server) == pods
+
+
+def test_pods_get_their_earlier_sizes_back_after_an_interrupt(
+    server: StandIn, make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    executor = make("jobset")
+    handle = launched(executor)
+    earlier = resources(server)
+    server.node = lambda pod: "Deferred"
+
+    def interrupted(_: float) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(pod_resize.time, "sleep", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        executor.adjust(handle, adjust(of("jobset", 2, 1.0, 1.0), of("jobset", 2, 2.0, 1.0)))
+    assert resources(server) == earlier
+
+
+def test_sizes_stay_when_the_server_fails_in_the_middle(server: StandIn, make: Make) -> None:
+    executor = make("jobset")
+    handle, pods = launched(executor), uids(server)
+    earlier = resources(server)
+    server.fail("PATCH", "/resize", 500, times=4, after=1)
+    with pytest.raises(EngineError, match="failed to resize Pod"):
+        executor.adjust(handle, adjust(of("jobset", 2, 1.0, 1.0), of("jobset", 2, 2.0, 1.0)))
+    assert resources(server) == earlier
+    assert uids(server) == pods
+
+
+@pytest.mark.parametrize("status", [403, 422])
+def test_job_is_restarted_where_the_server_refuses(
+    server: StandIn, make: Make, status: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    executor = make("jobset")
+    handle, pods = launched(executor), uids(server)
+    server.fail("PATCH", "/resize", status, message="not here")
+    executor.adjust(handle, adjust(of("jobset", 2, 1.0, 1.0), of("jobset", 2, 2.0, 1.0)))
+    assert not uids(server) & pods
+    assert "not here" in caplog.text
+
+
+def test_other_changes_restart_the_job(server: StandIn, make: Make) -> None:
+    """A change of counts or of the batch size, and any change while a pod waits, is none that a node can make."""
+    executor = make("jobset")
+    handle, pods = launched(executor), uids(server)
+    next(iter(server.pods.values()))["status"]["phase"] = "Pending"
+    before, after = of("jobset", 2, 1.0, 1.0), of("jobset", 2, 2.0, 1.0)
+    executor.adjust(handle, adjust(before, after))
+    assert not uids(server) & pods
+    pods = uids(server)
+    executor.adjust(handle, adjust(after, of("jobset", 3, 2.5, 1.0), 3))
+    assert not uids(server) & pods
+
+
+def test_restored_job_has_the_sizes_that_its_pods_were_resized_to(
+    server: StandIn, make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cluster_executor, "_POLL_S", 0.01)
+    executor = make("jobset")
+    handle = launched(executor)
+    sizes = [of("jobset", 2, 1.0, 1.0), of("jobset", 2, 2.0, 3.0), of("jobset", 3, 2.0, 3.0)]
+    executor.adjust(handle, adjust(sizes[0], sizes[1]))
+    server.fail("PATCH", "/jobsets/ctr", 422, after=1)  # the first is a dry run
+    with pytest.raises(InputError, match="started again as it was before"):
+        executor.adjust(handle, adjust(sizes[1], sizes[2], 3))
+    assert executor.observe(handle).allocation == sizes[1]
+    executor.adjust(handle, adjust(sizes[1], sizes[2], 4))
+    assert executor.observe(handle).allocation == sizes[2]
+
+
+@pytest.mark.parametrize(
+    ("reserved", "stays"),
+    [({"cpu": "4", "memory": "8Gi"}, True), ({"cpu": "2", "memory": "8Gi"}, False), ({"cpu": "4"}, False), (None, False)],
+)
+def test_kueues_reservation_limits_growth(
+    server: StandIn, make: Make, reserved: dict[str, str] | None, stays: bool
+) -> None:
+    executor = make("jobset")
+    handle, pods = launched(executor), uids(server)
+    job_object = server.objects["JobSet", "default", "ctr"]
+    job_object["metadata"]["labels"] = {"kueue.x-k8s.io/queue-name": "teams"}
+    assignments = [{"name": name, "resourceUsage": reserved} for name in ("worker", "ps")]
+    labels = {"kueue.x-k8s.io/job-uid": job_object["metadata"]["uid"]}
+    if reserved is not None:
+        status = {"admission": {"podSetAssignments": assignments}}
+        server.workloads = [{"metadata": {"name": "jobset-ctr", "labels": labels}, "status": status}]
+    executor.adjust(handle, adjust(of("jobset", 2, 1.0, 1.0), of("jobset", 2, 2.0, 2.0)))
+    assert (uids(server) == pods) == stays
+
+
+def test_costs_of_resizes_are_learned_apart_from_restarts(server: StandIn, make: Make) -> None:
+    executor = make("jobset")
+    handle = launched(executor)
+    before, after = of("jobset", 2, 1.0, 1.0), of("jobset", 2, 2.0, 1.0)
+    resize, scale = adjust(before, after), adjust(before, of("jobset", 3, 1.0, 1.0))
+    assert executor.change_cost(resize).upper < executor.change_cost(scale).seconds
+    executor.adjust(handle, resize)
+    while not executor.change_cost(resize).changes:
+        executor.observe(handle)
+    assert executor.change_cost(scale).changes == 0
+    server.resizes = False
+    assert make("kubeflow").change_cost(resize).seconds > 30, "a server without the feature restarts the job"
+
+
+def test_damaged_annotation_is_named(server: StandIn, make: Make) -> None:
+    executor = make("jobset")
+    handle = launched(executor)
+    server.objects["JobSet", "default", "ctr"]["metadata"]["annotations"]["sizewright/resized"] = "{}["
+    with pytest.raises(InputError, match="annotation sizewright/resized of ctr cannot be read"):
+        executor.adjust(handle, adjust(of("jobset", 2, 1.0, 1.0), of("jobset", 2, 2.0, 1.0)))
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        {"containerStatuses": "none"},
+        {"containerStatuses": [{"name": "main", "resources": {"requests": ["1"]}}]},
+        {"conditions": [{"type": "PodResizePending", "status": "True", "reason": 7}]},
+    ],
+)
+def test_odd_statuses_give_one_error(server: StandIn, make: Make, odd: Object) -> None:
+    executor = make("jobset")
+    handle = launched(executor)
+    plain = server.settle
+
+    def settle(pod: Object) -> None:
+        plain(pod)
+        pod["status"] |= odd
+
+    server.settle = settle  # type: ignore[method-assign]
+    with pytest.raises(EngineError, match="cannot be used"):
+        executor.adjust(handle, adjust(of("jobset", 2, 1.0, 1.0), of("jobset", 2, 2.0, 1.0)))
