@@ -6,9 +6,9 @@ A node answers in the pod's status: the resize is pending because it does not fi
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
+from time import monotonic, sleep
 from typing import Any, NamedTuple
 
 from sizewright.errors import EngineError, ForbiddenError, InputError, SizewrightError
@@ -66,15 +66,15 @@ def _ask(api: KubeApi, namespace: str, resize: PodResize) -> None:
 
 
 def _await(api: KubeApi, namespace: str, selector: str, resizes: Sequence[PodResize], timeout_s: float) -> None:
-    deadline_s = time.monotonic() + timeout_s
+    deadline_s = monotonic() + timeout_s
     while True:
         pods = {pod["metadata"]["name"]: pod for pod in api.list("v1", "Pod", namespace, selector)}
         missing = list(_missing(pods, resizes))
         if not missing:
             return
-        if time.monotonic() >= deadline_s:
+        if monotonic() >= deadline_s:
             raise NotResizedError(f"After {timeout_s:.0f} s {missing[0]}.", "Free room on its node.")
-        time.sleep(_POLL_S)
+        sleep(_POLL_S)
 
 
 def _missing(pods: Mapping[str, Mapping[str, Any]], resizes: Sequence[PodResize]) -> Iterator[str]:

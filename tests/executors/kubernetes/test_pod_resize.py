@@ -140,7 +140,7 @@ def test_deferred_resize_is_awaited(server: StandIn, make: Make, monkeypatch: py
             for pod in server.pods.values():
                 server.settle(pod)
 
-    monkeypatch.setattr(pod_resize.time, "sleep", room_after_a_while)
+    monkeypatch.setattr(pod_resize, "sleep", room_after_a_while)
     executor.adjust(handle, adjust(of("jobset", 2, 1.0, 1.0), of("jobset", 2, 2.0, 1.0)))
     assert len(waited) == 3
     assert uids(server) == pods
@@ -157,7 +157,7 @@ def test_pods_get_their_earlier_sizes_back_after_an_interrupt(
     def interrupted(_: float) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(pod_resize.time, "sleep", interrupted)
+    monkeypatch.setattr(pod_resize, "sleep", interrupted)
     with pytest.raises(KeyboardInterrupt):
         executor.adjust(handle, adjust(of("jobset", 2, 1.0, 1.0), of("jobset", 2, 2.0, 1.0)))
     assert resources(server) == earlier
@@ -217,7 +217,12 @@ def test_restored_job_has_the_sizes_that_its_pods_were_resized_to(
 
 @pytest.mark.parametrize(
     ("reserved", "stays"),
-    [({"cpu": "4", "memory": "8Gi"}, True), ({"cpu": "2", "memory": "8Gi"}, False), ({"cpu": "4"}, False), (None, False)],
+    [
+        ({"cpu": "4", "memory": "8Gi"}, True),
+        ({"cpu": "2", "memory": "8Gi"}, False),
+        ({"cpu": "4"}, False),
+        (None, False),
+    ],
 )
 def test_kueues_reservation_limits_growth(
     server: StandIn, make: Make, reserved: dict[str, str] | None, stays: bool
