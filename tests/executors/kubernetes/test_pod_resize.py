@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -87,7 +88,7 @@ def test_changes_after_a_resize(server: StandIn, make: Make, name: str) -> None:
     executor = make(name)
     handle, pods = launched(executor), uids(server)
     sizes = [of(name, 2, 1.0, 1.0), of(name, 2, 1.5, 3.0), of(name, 2, 0.5, 2.0), of(name, 3, 0.5, 2.0)]
-    for number, (before, after) in enumerate(zip(sizes[:2], sizes[1:3], strict=True), 2):
+    for number, (before, after) in enumerate(itertools.pairwise(sizes[:3]), 2):
         executor.adjust(handle, adjust(before, after, number))
     assert uids(server) == pods
     with pytest.raises(InputError, match="was made for"):
