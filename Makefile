@@ -5,7 +5,7 @@ JOB ?= examples/criteo.yaml
 NAME ?= recommend
 STAMP := $(shell date +%Y%m%d-%H%M%S)
 
-.PHONY: setup recommend test test-first-half test-second-half test-long test-long-first-half test-long-second-half lint docs bench release-check lock clean
+.PHONY: setup recommend test test-first-half test-second-half test-long test-long-platforms test-long-tools test-long-training lint docs bench release-check lock clean
 
 setup: .venv/.ready
 
@@ -22,7 +22,9 @@ recommend: .venv/.ready
 
 # Two processes side by side, one for each half of the tests.
 HALF := tests/cli tests/datasets tests/models tests/spec tests/docs tests/benchmarks $(wildcard tests/test_*.py)
-LONG_HALF := $(filter-out tests/docs,$(HALF))
+# Three processes for the long tests, which wait half of the time.
+LONG_PLATFORMS := tests/docs tests/executors
+LONG_TOOLS := $(filter-out tests/docs,$(HALF))
 
 # Threads of linear algebra in one process would wait for the other process.
 test test-long: export OPENBLAS_NUM_THREADS := 1
@@ -47,13 +49,16 @@ test-long: .venv/.ready
 	@command -v chromium >/dev/null \
 		|| (apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -qq -y --no-install-recommends \
 		chromium) >/dev/null 2>&1 || echo "chromium cannot be installed here"
-	@$(MAKE) --no-print-directory --jobs=2 --keep-going test-long-first-half test-long-second-half
+	@$(MAKE) --no-print-directory --jobs=3 --keep-going test-long-platforms test-long-tools test-long-training
 
-test-long-first-half: .venv/.ready
-	@$(BIN)/pytest -m long --timeout=1200 --durations=25 $(LONG_HALF)
+test-long-platforms: .venv/.ready
+	@$(BIN)/pytest -m long --timeout=1200 --durations=25 $(LONG_PLATFORMS)
 
-test-long-second-half: .venv/.ready
-	@$(BIN)/pytest -m long --timeout=1200 --durations=25 $(addprefix --ignore=,$(LONG_HALF)) tests
+test-long-tools: .venv/.ready
+	@$(BIN)/pytest -m long --timeout=1200 --durations=25 $(LONG_TOOLS)
+
+test-long-training: .venv/.ready
+	@$(BIN)/pytest -m long --timeout=1200 --durations=25 $(addprefix --ignore=,$(LONG_PLATFORMS) $(LONG_TOOLS)) tests
 
 lint: .venv/.ready
 	@$(BIN)/ruff check .
