@@ -67,6 +67,14 @@ class MeasuresChanges(Protocol):
 
 
 @runtime_checkable
+class RestartsJobs(Protocol):
+    """An executor that restarts a job for changes that its platform cannot make while the job runs."""
+
+    may_restart: bool
+    """If False, such a change is refused."""
+
+
+@runtime_checkable
 class NamesPlatform(Protocol):
     """An executor that can use several platforms of its kind, such as clusters."""
 

@@ -63,6 +63,15 @@ def check_current(plan: Plan, is_current: bool, current: str) -> None:
         )
 
 
+def check_may_restart(plan: Plan, job: str, may_restart: bool) -> None:
+    """Raise InputError where a plan needs a restart of its job, and none is allowed."""
+    if not may_restart:
+        raise InputError(
+            f"Plan {plan.id} would restart {job}, which the guardrails do not allow.",
+            "Plan a change that the platform makes while the job runs, or allow restarts.",
+        )
+
+
 def check_no_job(job: str, exists: bool) -> None:
     """Raise InputError where another job has the name of the one to launch."""
     if exists:

@@ -10,7 +10,7 @@ from typing import Any
 
 from sizewright.datasets.trials.trial import now
 from sizewright.errors import InputError, SizewrightError, StoreError
-from sizewright.executors.hooks import AdaptsPlans, KnowsUnsizedRoles, MeasuresChanges, NamesPlatform
+from sizewright.executors.hooks import AdaptsPlans, KnowsUnsizedRoles, MeasuresChanges, NamesPlatform, RestartsJobs
 from sizewright.runtime.audit_log import AuditLog, Entry
 from sizewright.runtime.guardrails import GuardrailError, check_rails, check_sized
 from sizewright.spec import Executor, Handle, Plan, Rails, RestoresReplicas
@@ -44,6 +44,8 @@ class GuardrailExecutor:
         self._clock = clock
         self._now = now
         self._once = once
+        if isinstance(executor, RestartsJobs):
+            executor.may_restart = rails.restarts
         self._share_costs()
 
     def __getattr__(self, name: str) -> Any:

@@ -39,6 +39,7 @@ class Rails(Record):
     budget: Number | None = Field(default=None, ge=0, description="maximum predicted cost of all samples, in currency")
     prices: Prices | None = Field(default=None, description="prices for the budget; absent: those of the job")
     priority_classes: tuple[str, ...] | None = Field(default=None, description="that jobs may name")
+    restarts: bool = Field(default=True, description="a plan may restart its job where its platform needs that")
     paused: bool = Field(default=False, description="no plan is carried out")
 
     @classmethod

@@ -36,6 +36,7 @@ from sizewright.executors.plan_checks import (
     check_adjusts,
     check_capable,
     check_launches,
+    check_may_restart,
     check_no_job,
     check_not_ended,
 )
@@ -108,6 +109,7 @@ class ClusterExecutor(ManifestExecutor):
         self._pods: dict[str, Pods] = {}
         self._outcomes: dict[str, Outcome] = {}
         self._serves_resize: bool | None = None
+        self.may_restart = True
 
     def end_status(self, document: Mapping[str, Any]) -> Status | None:
         """Return how a job ended, by the status of its object; None while it runs."""
@@ -257,6 +259,7 @@ class ClusterExecutor(ManifestExecutor):
                     document = _as_applied(job_object)
                     document["metadata"]["annotations"][RESIZED] = as_annotation(planned_object.sizes)
                 return _Change(job_object, self._to_apply(document, plan), in_place=True, resizes=resizes)
+        check_may_restart(plan, f"{self.kind} {handle.id}", self.may_restart)
         return _Change(job_object, self._to_apply(document, plan), in_place=False)
 
     def _change_kind(self, plan: Plan, *, resizes: bool) -> ChangeKind | None:
@@ -318,13 +321,18 @@ class ClusterExecutor(ManifestExecutor):
         return tuple(resize for resize in resizes if resize.before != resize.after)
 
     def _resize(self, handle: Handle, change: _Change) -> bool:
-        """Resize the pods of a change, and return whether they have their new sizes; if not, a warning says why."""
+        """Resize the pods of a change, and return whether they have their new sizes; if not, a warning says why.
+
+        Raises NotResizedError if they do not and the job may not be restarted.
+        """
         if not change.resizes:
             return True
         selector = f"{self.labels.job}={self.job_label(change.job_object)}"
         try:
             resize_pods(self.api, _namespace(handle), selector, change.resizes, _RESIZE_TIMEOUT_S)
         except NotResizedError as error:
+            if not self.may_restart:
+                raise
             _LOG.warning(f"{error.message} {self.kind} {handle.id} is restarted instead.")
             return False
         if self.keeps_start_sizes:

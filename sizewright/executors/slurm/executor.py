@@ -16,6 +16,7 @@ from sizewright.executors.plan_checks import (
     check_cool_down,
     check_current,
     check_launches,
+    check_may_restart,
     check_no_job,
     check_not_ended,
     check_same,
@@ -59,6 +60,7 @@ class SlurmExecutor(SlurmRenderer):
         self._jobs = SlurmJobs(Path(absolute(folder)) if folder else Path.home() / ".sizewright" / "slurm")
         self._submitter = SlurmSubmitter(self._cli, self._jobs, clock)
         self._steps = TimeToFirstStep(self.change_costs, clock)
+        self.may_restart = True
         self._replicas: dict[tuple[str, int], SlurmReplicas] = {}
 
     def launch(self, plan: Plan) -> Handle:
@@ -99,6 +101,7 @@ class SlurmExecutor(SlurmRenderer):
             if is_same and self._unfinished(record):
                 return
             check_cool_down(plan, record.last.at_s + record.last.plan.cooldown_s, self._clock())
+            check_may_restart(plan, handle.id, self.may_restart)
             script = self.render(plan)
             self._restart(record, plan.model_copy(update={"job": plan.job.with_absolute_path()}), script)
 

@@ -13,7 +13,8 @@ from sizewright.errors import EngineError, InputError
 from sizewright.executors import get_executor
 from sizewright.executors.kubernetes import cluster_executor, pod_resize
 from sizewright.executors.kubernetes.cluster_executor import ClusterExecutor
-from sizewright.spec import Allocation, Handle, Job, Plan
+from sizewright.runtime.guardrail_executor import GuardrailExecutor
+from sizewright.spec import Allocation, Handle, Job, Plan, Rails
 from tests.helpers.stand_in import Object, StandIn, stand_in
 
 pytest.importorskip("kubernetes")
@@ -126,6 +127,23 @@ def test_job_is_restarted_where_a_node_does_not_resize(
     assert executor.observe(handle).allocation == after
     assert reason in caplog.text
     assert "is restarted instead" in caplog.text
+
+
+def test_no_job_is_restarted_where_guardrails_forbid_it(
+    server: StandIn, make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cluster_executor, "_RESIZE_TIMEOUT_S", 0.05)
+    executor = GuardrailExecutor(make("jobset"), rails=Rails(restarts=False))
+    handle = executor.launch(Plan(id="p-1", kind="launch", job=JOB, target=of("jobset", 2, 1.0, 1.0), reason="first"))
+    pods, earlier = uids(server), resources(server)
+    server.node = lambda pod: "Deferred"
+    with pytest.raises(EngineError, match="still has no room for its new size"):
+        executor.adjust(handle, adjust(of("jobset", 2, 1.0, 1.0), of("jobset", 2, 2.0, 1.0)))
+    more = adjust(of("jobset", 2, 1.0, 1.0), of("jobset", 3, 1.0, 1.0))
+    for refused in (executor.adjust, lambda _, plan: executor.difference(plan)):
+        with pytest.raises(InputError, match="would restart JobSet default/ctr, which the guardrails do not allow"):
+            refused(handle, more)
+    assert (uids(server), resources(server)) == (pods, earlier)
 
 
 def test_deferred_resize_is_awaited(server: StandIn, make: Make, monkeypatch: pytest.MonkeyPatch) -> None:

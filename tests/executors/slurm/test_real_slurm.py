@@ -164,6 +164,10 @@ def test_refused_change_leaves_the_job_unchanged(tmp_path: Path) -> None:
     too_much = Allocation.of(1, 1, 1, 1, 64, (MEMORY_MIB + 1) * MIB, 64 * MIB)
     with pytest.raises(InputError, match=r"Slurm refused the request\. sbatch: .*not available"):
         executor.adjust(handle, adjusting(tmp_path, too_much))
+    executor.may_restart = False
+    with pytest.raises(InputError, match="which the guardrails do not allow"):
+        executor.adjust(handle, adjusting(tmp_path, Allocation.of(1, 1, 1, 1, 64, 64 * MIB, 64 * MIB)))
+    executor.may_restart = True
     until(executor, handle, lambda m: m.samples_trained > before and m.allocation is not None)
     second = launching(tmp_path, too_much).model_copy(update={"id": "p-9"})
     with pytest.raises(InputError, match=r"There is a job ctr\.p-1 already"):
