@@ -9,7 +9,7 @@ from typing import Literal
 
 from sizewright.spec import ROLES, ChangeCost, Plan
 
-ChangeKind = Literal["launch", "resize", "scale", "rebalance", "restart"]
+ChangeKind = Literal["launch", "resize", "resize_pods", "scale", "rebalance", "restart"]
 
 RESIZE_PRIOR = ChangeCost(seconds=0.05, lower=0.005, upper=0.5)
 """Changes of limits while the replicas train on."""
@@ -33,15 +33,17 @@ _NORMAL_95 = 1.645
 SESSION_PRIORS: Mapping[ChangeKind, ChangeCost] = {
     "launch": START_PRIOR,
     "resize": RESIZE_PRIOR,
+    "resize_pods": RESIZE_PRIOR,
     "scale": LIVE_PRIOR,
     "rebalance": REBALANCE_PRIOR,
     "restart": RESTART_PRIOR,
 }
 """Priors for replicas that are processes of this host, or of a running Ray."""
-PODS_PRIORS: Mapping[ChangeKind, ChangeCost] = dict.fromkeys(SESSION_PRIORS, _PODS_PRIOR)
-"""Priors for replicas that wait in a queue first."""
-POD_RESIZE_PRIOR = ChangeCost(seconds=5.0, lower=1.0, upper=60.0)
-"""Pods that their nodes resize while they train on."""
+PODS_PRIORS: Mapping[ChangeKind, ChangeCost] = {
+    **dict.fromkeys(SESSION_PRIORS, _PODS_PRIOR),
+    "resize_pods": ChangeCost(seconds=5.0, lower=1.0, upper=60.0),
+}
+"""Priors for replicas that wait in a queue first, except pods that their nodes resize while they train on."""
 
 
 def kind_of(plan: Plan) -> ChangeKind:

@@ -46,7 +46,7 @@ class TimeToFirstStep:
         awaited = self._awaited.get(job)
         if awaited is None:
             return True
-        if not _same_replicas(metrics.allocation, awaited.target) or metrics.samples_trained <= awaited.samples:
+        if not same_replicas(metrics.allocation, awaited.target) or metrics.samples_trained <= awaited.samples:
             return False
         self._costs.add(awaited.plan, self._clock() - awaited.since_s, awaited.kind)
         del self._awaited[job]
@@ -57,7 +57,7 @@ class TimeToFirstStep:
         self._awaited.pop(job, None)
 
 
-def _same_replicas(running: Allocation | None, target: Allocation) -> bool:
+def same_replicas(running: Allocation | None, target: Allocation) -> bool:
     """Return whether the same number of replicas of each size run, in any order."""
     return running is not None and _by_size(running) == _by_size(target)
 

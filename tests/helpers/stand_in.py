@@ -36,7 +36,6 @@ SERVED = {
     "ray.io/v1": {"rayjobs": "RayJob"},
     "elastic.iml.github.io/v1alpha1": {"elasticjobs": "ElasticJob", "scaleplans": "ScalePlan"},
     "metrics.k8s.io/v1beta1": {"pods": "PodMetrics"},
-    "kueue.x-k8s.io/v1beta1": {"workloads": "Workload"},
     "v1": {"pods": "Pod"},
 }
 RATE = 20_000.0
@@ -73,9 +72,7 @@ class StandIn:
         """Replaces each answer; set by tests of malformed answers."""
         self.resizes = False
         self.node: Callable[[Object], str] = lambda pod: ""
-        """How a pod's node answers a resize: `Deferred`, `Infeasible`, `InProgress`, or nothing if it is done."""
-        self.workloads: list[Object] = []
-        """What Kueue has reserved for jobs."""
+        """How a node answers a pod's resize: `Deferred`, `Infeasible`, `InProgress`, `later`, or nothing when done."""
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(self))
         self._server.daemon_threads = True
         threading.Thread(target=self._server.serve_forever, args=(0.02,), daemon=True).start()
@@ -132,6 +129,9 @@ class StandIn:
         key = (kind, namespace, name)
         with self.lock:
             before, owners = self.objects.get(key), dict(self.owners.get(key, {}))
+            uid = body["metadata"].get("uid")
+            if uid and uid != (before or {}).get("metadata", {}).get("uid"):
+                raise RefusedError(409, f"the UID in the precondition ({uid}) does not match the UID in record")
             after = (
                 copy.deepcopy(before) if before else {"apiVersion": body["apiVersion"], "kind": kind, "metadata": {}}
             )
@@ -177,14 +177,29 @@ class StandIn:
             if name not in self.pods:
                 pod, began = copy.deepcopy(pod), datetime.now(timezone.utc).isoformat()
                 pod["metadata"] |= {"uid": uuid.uuid4().hex, "creationTimestamp": began, "name": name}
-                self.pods[name] = pod | {"kind": "Pod", "apiVersion": "v1", "status": {"phase": "Running"}}
+                self.pods[name] = pod | {"kind": "Pod", "apiVersion": "v1"}
+                self.pods[name]["status"] = {"phase": "Running", "observedGeneration": 1}
                 self.pods[name]["began"] = time.time()
 
-    def resize(self, name: str, body: Object) -> Object:
+    def annotate(self, kind: str, namespace: str, name: str, body: Object) -> Object:
+        """Merge annotations into an object; nothing else is merged."""
+        with self.lock:
+            meta = self.objects[kind, namespace, name]["metadata"]
+            if (uid := body["metadata"].pop("uid")) != meta["uid"]:
+                raise RefusedError(409, f"the UID in the precondition ({uid}) does not match the UID in record")
+            assert body.keys() == {"metadata"}
+            assert body["metadata"].keys() == {"annotations"}
+            merged = {**meta.get("annotations", {}), **body["metadata"]["annotations"]}
+            meta["annotations"] = {key: value for key, value in merged.items() if value is not None}
+            return self.objects[kind, namespace, name]
+
+    def resize(self, name: str, body: Object, dry_run: bool) -> Object:
         """Change the resources of a pod's containers, as the server and the pod's node do."""
         with self.lock:
             if (pod := self.pods.get(name)) is None:
                 raise RefusedError(404, f"pods {name!r} not found")
+            if dry_run:
+                pod = copy.deepcopy(pod)
             containers = {each["name"]: each for each in pod["spec"]["containers"]}
             for change in body["spec"]["containers"]:
                 resources = containers[change["name"]].setdefault("resources", {})
@@ -194,13 +209,17 @@ class StandIn:
                     resources.setdefault(part, {}).update(amounts)
                 if any(set(before.get(part, ())) != set(resources[part]) for part in resources):
                     raise RefusedError(422, "Pod is invalid", [("spec", "Pod QOS Class may not change")])
-            self.settle(pod)
+            pod["metadata"]["generation"] = pod["metadata"].get("generation", 1) + 1
+            if not dry_run:
+                self.settle(pod)
             return pod
 
     def settle(self, pod: Object) -> None:
         """Let the node of a pod answer the resize that was asked for."""
         answer, status = self.node(pod), pod["status"]
-        status["conditions"] = []
+        if answer == "later":
+            return
+        status |= {"conditions": [], "observedGeneration": pod["metadata"].get("generation", 1)}
         if answer == "InProgress":
             status["conditions"] = [{"type": "PodResizeInProgress", "status": "True"}]
         elif answer:
@@ -297,7 +316,9 @@ def _handler(stand: StandIn) -> type[BaseHTTPRequestHandler]:
             if named[1:] == ["resize"]:
                 assert (method, stand.resizes) == ("PATCH", True)
                 assert self.headers["Content-Type"] == "application/strategic-merge-patch+json"
-                return stand.resize(name, body)
+                return stand.resize(name, body, query.get("dryRun") == "All")
+            if method == "PATCH" and self.headers["Content-Type"] == "application/merge-patch+json":
+                return stand.annotate(kind, namespace, name, body)
             if method == "PATCH":
                 assert self.headers["Content-Type"] == "application/apply-patch+yaml"
                 dry = query.get("dryRun") == "All"
@@ -348,7 +369,6 @@ def _handler(stand: StandIn) -> type[BaseHTTPRequestHandler]:
         everything = {
             "Pod": lambda: list(stand.pods.values()),
             "PodMetrics": stand.usages,
-            "Workload": lambda: stand.workloads,
         }.get(kind, lambda: [each for (k, n, _), each in stand.objects.items() if (k, n) == (kind, namespace)])()
         return [each for each in everything if each["metadata"].get("labels", {}).get(key) == value]
 
@@ -368,7 +388,7 @@ def _validate(kind: str, body: Object) -> None:
 def _leaves(value: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
     for key, inner in value.items():
         at = (*path, key)
-        if at in (("apiVersion",), ("kind",), ("metadata", "name"), ("metadata", "namespace")):
+        if at in (("apiVersion",), ("kind",), ("metadata", "name"), ("metadata", "namespace"), ("metadata", "uid")):
             continue
         if isinstance(inner, dict) and inner:
             yield from _leaves(inner, at)

@@ -155,26 +155,45 @@ class KubeApi:
         return answer.data.decode(errors="replace") if answer else ""
 
     def serves_resize(self) -> bool:
-        """Return whether the server changes the sizes of running pods (Kubernetes 1.33 and later)."""
+        """Return whether the server changes the sizes of running pods (stable in Kubernetes 1.35)."""
         return any(each["name"] == "pods/resize" for each in self._served("v1"))
 
-    def resize_pod(self, namespace: str, pod: str, container: str, resources: Mapping[str, Any]) -> None:
-        """Ask for other resources of a running container. Raises InputError if the server refuses them or has no pod.
+    def resize_pod(
+        self, namespace: str, pod: str, container: str, resources: Mapping[str, Any], *, dry_run: bool = False
+    ) -> None:
+        """Ask for other resources of a running container; its node carries it out later.
 
-        The pod's node carries it out later.
+        Raises InputError if the server refuses them or has no such pod, ForbiddenError if a quota does not allow them
+        or the user may not resize pods.
         """
         path = f"/api/v1/namespaces/{namespace}/pods/{pod}/resize"
         body = {"spec": {"containers": [{"name": container, "resources": dict(resources)}]}}
-        options = {"content_type": "application/strategic-merge-patch+json", **self._timeout}
         request = f"resize Pod {namespace}/{pod}"
-        query = [("fieldManager", MANAGER)]
-        answer = self._retry(
-            request,
-            lambda: self._dynamic.request("PATCH", path, body=body, query_params=query, **options),
-            changes=True,
-        )
-        if answer is None:
+        if self._patch(request, path, body, "application/strategic-merge-patch+json", dry_run=dry_run) is None:
             raise InputError(f"Cannot {request}: the pod is gone.", "Look at the job's state, and try again.")
+
+    def annotate(self, job_object: Mapping[str, Any], annotations: Mapping[str, str | None]) -> None:
+        """Write annotations of this very object, and remove those that are None.
+
+        Raises InputError if the object is gone, or another one has its name.
+        """
+        meta, kind = job_object["metadata"], str(job_object["kind"])
+        resource = self._resource(str(job_object["apiVersion"]), kind)
+        path = f"{resource.path(name=meta['name'], namespace=meta['namespace'])}"
+        body = {"metadata": {"uid": meta["uid"], "annotations": dict(annotations)}}
+        request = f"annotate {kind} {meta['namespace']}/{meta['name']}"
+        if self._patch(request, path, body, "application/merge-patch+json") is None:
+            raise InputError(f"Cannot {request}: it is gone.", "Launch it with a new plan.")
+
+    def _patch(self, request: str, path: str, body: Any, content_type: str, *, dry_run: bool = False) -> Any:
+        query = [("fieldManager", MANAGER), *([("dryRun", "All")] if dry_run else [])]
+        return self._retry(
+            request,
+            lambda: self._dynamic.request(
+                "PATCH", path, body=body, query_params=list(query), content_type=content_type, **self._timeout
+            ),
+            changes=not dry_run,
+        )
 
     @property
     def _timeout(self) -> dict[str, float]:

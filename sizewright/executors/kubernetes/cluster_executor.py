@@ -7,16 +7,16 @@ import logging
 import shlex
 import time
 import uuid
-from collections.abc import Callable, Mapping
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, TypeVar
 
 from sizewright.errors import EngineError, ForbiddenError, InputError, SizewrightError
-from sizewright.executors.change_costs import POD_RESIZE_PRIOR, PODS_PRIORS, ChangeCosts, ChangeKind
+from sizewright.executors.change_costs import ChangeKind
 from sizewright.executors.difference import difference
-from sizewright.executors.kubernetes import quota
 from sizewright.executors.kubernetes.api import MANAGER, KubeApi
 from sizewright.executors.kubernetes.container_spec import YamlMap, main_container
 from sizewright.executors.kubernetes.live_object import (
@@ -24,14 +24,21 @@ from sizewright.executors.kubernetes.live_object import (
     LiveObject,
     PlannedObject,
     as_annotation,
-    resized_sizes,
+    same_replicas_and_gpus,
     seconds_of,
 )
 from sizewright.executors.kubernetes.manifest_executor import ManifestExecutor
 from sizewright.executors.kubernetes.object_copy import ObjectCopy
-from sizewright.executors.kubernetes.pod_resize import NotResizedError, PodResize, resize_pods
+from sizewright.executors.kubernetes.pod_resize import (
+    NotResizedError,
+    PodResize,
+    amounts_of,
+    check_resizes,
+    exceeds,
+    resized,
+)
 from sizewright.executors.kubernetes.pods import Pods, has_ended, is_running
-from sizewright.executors.plan_annotations import APPLIED_AT, BASE_MARK, plan_annotations, read_plan
+from sizewright.executors.plan_annotations import APPLIED_AT, BASE_MARK, OF_A_PLAN, plan_annotations, read_plan
 from sizewright.executors.plan_checks import (
     check_adjusts,
     check_capable,
@@ -40,7 +47,7 @@ from sizewright.executors.plan_checks import (
     check_no_job,
     check_not_ended,
 )
-from sizewright.executors.time_to_first_step import TimeToFirstStep
+from sizewright.executors.time_to_first_step import TimeToFirstStep, same_replicas
 from sizewright.spec import Allocation, Capabilities, ChangeCost, Handle, Job, Metrics, Outcome, Plan, Role
 from sizewright.spec.outcome import Status
 
@@ -50,6 +57,7 @@ _DELETE_TIMEOUT_S = 120.0
 _RESTORE_TIMEOUT_S = 100.0
 """Shorter than the time after which the command line kills an interrupted process."""
 _RESIZE_TIMEOUT_S = 60.0
+_QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
 _POLL_S = 0.2
 _METRICS_API = "metrics.k8s.io/v1beta1"
 T = TypeVar("T")
@@ -65,8 +73,10 @@ class _Change(NamedTuple):
     job_object: dict[str, Any]
     document: dict[str, Any]
     in_place: bool
-    resizes: tuple[PodResize, ...] = ()
-    """Containers to resize before the document is applied."""
+    resizes: tuple[PodResize, ...] | None = None
+    """Containers to resize before the document is applied; None for a change of another kind."""
+    annotations: Mapping[str, str | None] | None = None
+    """Annotations to write in place of the document, if nothing else of the object may change."""
 
 
 class ClusterExecutor(ManifestExecutor):
@@ -103,8 +113,6 @@ class ClusterExecutor(ManifestExecutor):
         self._api = api
         self._kubectl = f"kubectl --context {shlex.quote(context)}" if context else "kubectl"
         self._clock = clock
-        if self.resizes_pods:
-            self.change_costs = ChangeCosts({**PODS_PRIORS, "resize": POD_RESIZE_PRIOR})
         self._steps = TimeToFirstStep(self.change_costs, clock)
         self._pods: dict[str, Pods] = {}
         self._outcomes: dict[str, Outcome] = {}
@@ -150,18 +158,13 @@ class ClusterExecutor(ManifestExecutor):
             return
         since_s = self._clock()
         samples = self._samples_trained(handle)
-        in_place = change.in_place and self._resize(handle, change)
-        if in_place:
-            self.api.apply(change.document)
-        else:
+        if not (change.in_place and self._apply_in_place(handle, change)):
             self._restart(handle, change.job_object, self._to_apply(planned_object.document, plan))
-        kind = self._change_kind(plan, resizes=in_place)
-        self._time_first_step(handle, planned_object, since_s, samples, kind)
+        self._time_first_step(handle, planned_object, since_s, samples)
 
     def change_cost(self, plan: Plan) -> ChangeCost:
         """Return the seconds until the platform's replicas train; pods that are resized in place train on."""
-        can_resize = self._api is not None and self._can_resize()
-        return self.change_costs.estimate(plan, self._change_kind(plan, resizes=can_resize))
+        return self.change_costs.estimate(plan, self._change_kind(plan))
 
     def observe(self, handle: Handle) -> Metrics:
         """Return the metrics of the pods that run; a job in a queue has none."""
@@ -238,9 +241,12 @@ class ClusterExecutor(ManifestExecutor):
         if not change.in_place:
             self._pod_objects(handle, change.job_object)  # raises if pods may not be listed, which a restart needs
             return difference(change.job_object, self._dry_run(change.document)) + "The job is deleted and restarted.\n"
+        if change.resizes is not None:
+            check_resizes(self.api, _namespace(handle), change.resizes)
+        if change.annotations is not None:
+            return _resize_lines(change.resizes or ())
         before = change.job_object if change.document["kind"] == self.kind else None
-        resized = "Its pods are resized while they run.\n" if change.resizes else ""
-        return difference(before, self.api.apply(change.document, dry_run=True)) + resized
+        return difference(before, self.api.apply(change.document, dry_run=True)) + _resize_lines(change.resizes or ())
 
     def _change_of(self, handle: Handle, planned_object: PlannedObject) -> _Change | None:
         """Return how a plan changes a running job; None if it changes nothing. Raises InputError if it cannot now."""
@@ -249,24 +255,43 @@ class ClusterExecutor(ManifestExecutor):
         if not self._check_can_adjust(handle, job_object, live_object, planned_object):
             return None
         document = planned_object.document
-        is_resized = resized_sizes(job_object) is not None  # new pods would have the sizes of the start
-        if not is_resized and live_object.changes_in_place(planned_object, self.scales, self.resizes):
-            return _Change(job_object, self._to_apply(self.change_object(plan, document), plan), in_place=True)
-        if self._may_resize(job_object, live_object, planned_object):
-            resizes = self._resizes(handle, job_object, planned_object)
-            if resizes is not None:
-                if self.keeps_start_sizes:
-                    document = _as_applied(job_object)
-                    document["metadata"]["annotations"][RESIZED] = as_annotation(planned_object.sizes)
-                return _Change(job_object, self._to_apply(document, plan), in_place=True, resizes=resizes)
+        # New pods of a job that was resized would have the sizes of its start.
+        if not live_object.is_resized and live_object.changes_in_place(planned_object, self.scales, self.resizes):
+            document = self.change_object(plan, planned_object.document)
+            return _Change(job_object, self._to_apply(document, plan), in_place=True)
+        document = self._to_apply(planned_object.document, plan)
+        if self.resizes_pods and live_object.changes_cores_or_memory_only(planned_object) and self._can_resize():
+            try:
+                resizes = self._resizes(handle, job_object, planned_object)
+            except NotResizedError as error:
+                self._report_restart(handle, error)
+            else:
+                return self._resizing_change(job_object, document, planned_object, resizes)
         check_may_restart(plan, f"{self.kind} {handle.id}", self.may_restart)
-        return _Change(job_object, self._to_apply(document, plan), in_place=False)
+        return _Change(job_object, document, in_place=False)
 
-    def _change_kind(self, plan: Plan, *, resizes: bool) -> ChangeKind | None:
-        """Return how a change of cores and memory alone is carried out; None for any other change."""
-        if not self.resizes_pods or plan.current is None or not _differ_in_amounts_only(plan.current, plan.target):
+    def _resizing_change(
+        self,
+        job_object: dict[str, Any],
+        document: dict[str, Any],
+        planned_object: PlannedObject,
+        resizes: tuple[PodResize, ...],
+    ) -> _Change:
+        """Return the change of a job whose pods are resized; Kueue would stop a job whose template changes."""
+        if not (self.keeps_start_sizes or _is_queued(job_object)):
+            document["metadata"]["uid"] = _uid(job_object)  # never a new object
+            return _Change(job_object, document, in_place=True, resizes=resizes)
+        written = self._to_apply({"metadata": {}}, planned_object.plan)["metadata"]["annotations"]
+        annotations = {**dict.fromkeys(OF_A_PLAN), **written, RESIZED: as_annotation(planned_object.sizes)}
+        return _Change(job_object, document, in_place=True, resizes=resizes, annotations=annotations)
+
+    def _change_kind(self, plan: Plan) -> ChangeKind | None:
+        """Return `resize_pods` for a change of cores and memory alone where pods can be resized, else None."""
+        if not self.resizes_pods or plan.changes_nothing or plan.current is None or plan.migrate or plan.rebalance:
             return None
-        return "resize" if resizes else "restart"
+        before, after = plan.current, plan.target
+        same = before.batch_size == after.batch_size and same_replicas_and_gpus(before.groups, after.groups)
+        return "resize_pods" if same and before != after and self._api is not None and self._can_resize() else None
 
     def _can_resize(self) -> bool:
         """Return whether the server resizes pods; it is asked once."""
@@ -277,70 +302,87 @@ class ClusterExecutor(ManifestExecutor):
                 return False
         return self._serves_resize
 
-    def _may_resize(self, job_object: dict[str, Any], live_object: LiveObject, planned_object: PlannedObject) -> bool:
-        """Return whether a plan changes cores and memory only, where pods can be resized within the job's quota."""
-        return (
-            self.resizes_pods
-            and live_object.changes_cores_or_memory_only(planned_object)
-            and self._can_resize()
-            and self._is_within_quota(job_object, planned_object)
-        )
-
-    def _is_within_quota(self, job_object: dict[str, Any], planned_object: PlannedObject) -> bool:
-        """Return whether what Kueue has reserved for the job is enough for a plan; without Kueue, there is no limit."""
-        if not quota.is_queued(job_object):
-            return True
-        reserved = quota.reserved(self.api, job_object)
-        document = planned_object.document
-        return all(
-            quota.fits(reserved.get(name.lower()), spec.read())
-            for role in planned_object.sizes
-            for name, spec in zip(self._entry_names(document, role), self.container_specs(document, role), strict=True)
-        )
-
     def _resizes(
         self, handle: Handle, job_object: dict[str, Any], planned_object: PlannedObject
-    ) -> tuple[PodResize, ...] | None:
-        """Return the resizes that bring the pods of a job to a plan's target; None if not all of them run."""
+    ) -> tuple[PodResize, ...]:
+        """Return the resizes that bring the pods of a job to a plan's target.
+
+        Raises NotResizedError if they do not all run, or the plan asks for other amounts, or for more than Kueue has
+        reserved, which is what the job asked for at its start.
+        """
+        specs = {role: self.container_specs(planned_object.document, role) for role in planned_object.sizes}
+        for role, of_role in specs.items():
+            sized, sized_at_start = (
+                [spec for spec in each if spec.asks_for_cores]
+                for each in (of_role, self.container_specs(job_object, role))
+            )
+            for spec, at_start in zip(sized, sized_at_start, strict=True):
+                planned, start = (amounts_of(each.container.get(each.resources)) for each in (spec, at_start))
+                if {part: {*planned[part]} for part in planned} != {part: {*start[part]} for part in start}:
+                    raise NotResizedError(f"The plan requests or limits other resources of {role}.", "Restart the job.")
+                if _is_queued(job_object) and exceeds(planned, start):
+                    raise NotResizedError(
+                        f"The plan asks for more than Kueue has reserved for {role} of {handle.id}.",
+                        "Let the job wait in its queue again.",
+                    )
         pods = self._pods.setdefault(handle.id, self._new_pods(job_object, handle))
         resizes: list[PodResize] = []
         for pod in self._pod_objects(handle, job_object):
             place = pods.group_of(pod)
             if place is None or has_ended(pod):
                 continue
-            role, group = place
-            specs = self.container_specs(planned_object.document, role)
-            if not is_running(pod) or group >= len(specs):
-                return None
-            spec = specs[group]
+            of_role, group = specs.get(place[0], []), place[1]
+            if group >= len(of_role) or not of_role[group].asks_for_cores:
+                continue
+            if not is_running(pod):
+                raise NotResizedError(f"Pod {pod['metadata']['name']} does not run.", "Wait until it does.")
+            spec = of_role[group]
             names = [str(spec.container.get("name")), *self.containers]
             container = main_container({"spec": pod["spec"]}, names, handle.id)
             resizes.append(PodResize.of(pod, container, spec.container[spec.resources]))
-        if len(resizes) < sum(group.replicas for groups in planned_object.sizes.values() for group in groups):
-            return None
-        return tuple(resize for resize in resizes if resize.before != resize.after)
+        expected = sum(group.replicas for groups in planned_object.sizes.values() for group in groups)
+        if len(resizes) != expected:
+            raise NotResizedError(f"{handle.id} has {len(resizes)} of its {expected} pods.", "Wait until all run.")
+        return tuple(resize for resize in resizes if resize.changed)
 
-    def _resize(self, handle: Handle, change: _Change) -> bool:
-        """Resize the pods of a change, and return whether they have their new sizes; if not, a warning says why.
+    def _apply_in_place(self, handle: Handle, change: _Change) -> bool:
+        """Carry out a change while the job runs, and return whether that was possible.
 
-        Raises NotResizedError if they do not and the job may not be restarted.
+        Raises NotResizedError if pods cannot be resized and the job may not be restarted.
         """
-        if not change.resizes:
+        if change.resizes is None:
+            self.api.apply(change.document)
             return True
         selector = f"{self.labels.job}={self.job_label(change.job_object)}"
         try:
-            resize_pods(self.api, _namespace(handle), selector, change.resizes, _RESIZE_TIMEOUT_S)
+            with resized(self.api, _namespace(handle), selector, change.resizes, _RESIZE_TIMEOUT_S):
+                if change.annotations is None:
+                    self.api.apply(change.document)
+                else:
+                    self.api.annotate(change.job_object, change.annotations)
         except NotResizedError as error:
-            if not self.may_restart:
-                raise
-            _LOG.warning(f"{error.message} {self.kind} {handle.id} is restarted instead.")
+            self._check_still_runs(handle, change.job_object)
+            self._report_restart(handle, error)
             return False
-        if self.keeps_start_sizes:
+        if change.annotations is not None:
             _LOG.warning(
                 f"The pods of {self.kind} {handle.id} were resized. A pod that replaces one of them gets the earlier "
-                f"size, since a {self.kind} cannot be changed while it runs."
+                "size, since the object stays as it was at the start."
             )
         return True
+
+    def _check_still_runs(self, handle: Handle, job_object: Mapping[str, Any]) -> None:
+        """Raise InputError if the job was deleted or ended while its pods were resized."""
+        current = self._get(handle)
+        if current is None or _uid(current) != _uid(job_object) or _is_being_deleted(current):
+            raise InputError(f"{self.kind} {handle.id} was deleted meanwhile.", "Launch it with a new plan.")
+        check_not_ended(f"{self.kind} {handle.id}", self.end_status(current) is not None)
+
+    def _report_restart(self, handle: Handle, error: NotResizedError) -> None:
+        """Warn that the job is restarted because of the error. Raises it if restarts are not allowed."""
+        if not self.may_restart:
+            raise error
+        _LOG.warning(f"{error.message} {self.kind} {handle.id} is restarted instead.")
 
     def _launch_difference(self, handle: Handle, planned_object: PlannedObject, document: dict[str, Any]) -> str:
         job_object = self._get(handle)
@@ -410,8 +452,12 @@ class ClusterExecutor(ManifestExecutor):
         if plan.kind == "keep" or live_object.was_applied_by(planned_object):
             return False
         check_not_ended(f"{self.kind} {handle.id}", self.end_status(job_object) is not None)
-        live_object.check_current(plan)
-        if live_object.has(planned_object):
+        running = self.observe(handle).allocation if live_object.is_resized else None
+        if not (running and plan.current and same_replicas(running, plan.current)):
+            live_object.check_current(plan)
+        target = Allocation(**planned_object.sizes, batch_size=plan.target.batch_size)
+        # Pods that replace resized ones have the sizes of the start.
+        if live_object.has(planned_object) and (running is None or same_replicas(running, target)):
             return False
         live_object.check_cool_down(plan, self._clock())
         self._check_base(job_object)
@@ -567,8 +613,10 @@ class ClusterExecutor(ManifestExecutor):
     def _as_it_runs(self, job_object: Mapping[str, Any]) -> dict[str, Any]:
         """Return the object to apply again, with the sizes that its pods were resized to."""
         document = _as_applied(job_object)
-        for role, groups in (resized_sizes(document) or {}).items():
-            for spec, group in zip(self.container_specs(document, role), groups, strict=True):
+        live_object = LiveObject(document, self)
+        for role, groups in live_object.sizes.items() if live_object.is_resized else ():
+            specs = [spec for spec in self.container_specs(document, role) if spec.asks_for_cores]
+            for spec, group in zip(specs, groups, strict=True):
                 spec.write(group, self.cpu_step_m)
         document["metadata"]["annotations"].pop(RESIZED, None)
         return document
@@ -579,14 +627,13 @@ class ClusterExecutor(ManifestExecutor):
         planned_object: PlannedObject,
         since_s: float,
         samples: int | None,
-        kind: ChangeKind | None = None,
     ) -> None:
         """Measure the time until the first step after a change, if the `samples` before it are known."""
         if samples is None:
             return
         plan = planned_object.plan
         target = Allocation(**planned_object.sizes, batch_size=plan.target.batch_size)
-        self._steps.await_step(handle.id, plan, target, since_s, samples, kind)
+        self._steps.await_step(handle.id, plan, target, since_s, samples, self._change_kind(plan))
 
     def _samples_trained(self, handle: Handle) -> int | None:
         try:
@@ -610,10 +657,23 @@ class ClusterExecutor(ManifestExecutor):
         return Pods(job, self.labels, role_names, [*dict.fromkeys(names), *self.containers], self._clock)
 
 
-def _differ_in_amounts_only(before: Allocation, after: Allocation) -> bool:
-    """Return whether allocations have the same replicas, GPUs and batch size."""
-    rest = [[(role, group.replicas, group.gpu) for role, group in each.groups] for each in (before, after)]
-    return before.batch_size == after.batch_size and rest[0] == rest[1]
+def _is_queued(job_object: Mapping[str, Any]) -> bool:
+    """Return whether a job waits in a queue of Kueue before it starts."""
+    return _QUEUE_LABEL in (job_object["metadata"].get("labels") or {})
+
+
+def _resize_lines(resizes: Sequence[PodResize]) -> str:
+    """Return a line for each size that pods get while they run."""
+    changes = Counter(
+        ", ".join(
+            f"{part} {name} {resize.before[part][name]} → {resize.after[part][name]}"
+            for part in resize.after
+            for name in resize.after[part]
+            if name in resize.changed
+        )
+        for resize in resizes
+    )
+    return "".join(f"{count} running pods are resized: {change}.\n" for change, count in changes.items())
 
 
 def _namespace(handle: Handle) -> str:

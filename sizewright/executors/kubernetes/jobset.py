@@ -21,8 +21,8 @@ _MAX_RESTARTS = 3
 class JobSetExecutor(ClusterExecutor):
     """Render plans as JobSets (`jobset.x-k8s.io/v1alpha2`): each group of a role is one Job of numbered pods.
 
-    The JobSet ends with its workers. Its controller lets nothing of a running JobSet change, so every change restarts
-    the job.
+    The JobSet ends with its workers. Its controller lets nothing of a running JobSet change; only its pods can be
+    resized.
     """
 
     name = "jobset"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -24,6 +24,7 @@ Sizes = dict[Role, tuple[Group, ...]]
 RESIZED = "sizewright/resized"
 """Annotation with the sizes of pods that were resized in place, where the object keeps those of its start."""
 _SIZES = TypeAdapter(Sizes)
+_STARTED = ("image", "command", "args", "workingDir", "numProcPerNode")
 _CORES_VARIABLES = ("SIZEWRIGHT_CORES", "OMP_NUM_THREADS")
 """Variables that repeat a container's cores; a running container keeps them."""
 
@@ -61,12 +62,37 @@ class LiveObject:
         self._annotations: Mapping[str, str] = document["metadata"].get("annotations") or {}
 
     @property
+    def is_resized(self) -> bool:
+        """True if the pods of the object were resized in place."""
+        return RESIZED in self._annotations
+
+    @property
     def sizes(self) -> Sizes:
         """The sizes that the object asks for, or that its pods were resized to.
 
         Raises InputError if its annotation of resized pods cannot be read.
         """
-        return resized_sizes(self._document) or self._executor.sizes_of(self._document)
+        sizes = self._executor.sizes_of(self._document)
+        return self._resized(sizes) if self.is_resized else sizes
+
+    def _resized(self, sizes: Sizes) -> Sizes:
+        try:
+            resized = _SIZES.validate_json(self._annotations[RESIZED])
+            if {role: len(groups) for role, groups in resized.items()} != {role: len(of) for role, of in sizes.items()}:
+                raise ValueError("it has other roles than the object")
+        except ValueError as error:  # a ValidationError is one, too
+            why = explain_first(error) if isinstance(error, ValidationError) else str(error)
+            raise InputError(
+                f"The annotation {RESIZED} of {self._document['metadata']['name']} cannot be read: {why}.",
+                "Remove it, if the pods have the sizes of the object.",
+            ) from None
+        return {
+            role: tuple(
+                group.model_copy(update={"replicas": now.replicas})
+                for group, now in zip(groups, sizes[role], strict=True)
+            )
+            for role, groups in resized.items()
+        }
 
     def batch_size(self, default: int) -> int:
         """Return the batch size that the workers read from their environment, or `default` if they read none."""
@@ -142,11 +168,9 @@ class LiveObject:
 
         Environment variables that repeat a container's cores do not count.
         """
-        without_amounts = [
-            {role: [(group.replicas, group.gpu) for group in groups] for role, groups in sizes.items()}
-            for sizes in (self.sizes, planned.sizes)
-        ]
-        return without_amounts[0] == without_amounts[1] and self._runs_the_same(planned, _CORES_VARIABLES)
+        return same_replicas_and_gpus(_groups(self.sizes), _groups(planned.sizes)) and self._runs_the_same(
+            planned, _CORES_VARIABLES
+        )
 
     def _runs_the_same(self, planned: PlannedObject, ignored: Sequence[str] = ()) -> bool:
         """Return whether containers start with the same batch size, command and environment."""
@@ -156,38 +180,31 @@ class LiveObject:
         return _commands(self._job, self._executor, ignored) == _commands(planned.document, self._executor, ignored)
 
 
-def resized_sizes(document: Mapping[str, Any]) -> Sizes | None:
-    """Return the sizes that an object's pods were resized to; None if they were not.
-
-    Raises InputError if its annotation cannot be read.
-    """
-    text = (document["metadata"].get("annotations") or {}).get(RESIZED)
-    if text is None:
-        return None
-    try:
-        return _SIZES.validate_json(text)
-    except ValidationError as error:
-        name = document["metadata"]["name"]
-        raise InputError(
-            f"The annotation {RESIZED} of {name} cannot be read: {explain_first(error)}.",
-            "Remove it, if the pods have the sizes of the object.",
-        ) from None
-
-
 def as_annotation(sizes: Sizes) -> str:
-    """Return sizes as `resized_sizes` reads them."""
-    return _SIZES.dump_json(sizes, exclude_defaults=True).decode()
+    """Return the size of a replica of each group, for the annotation of resized pods."""
+    one = {role: tuple(map(_of_one_replica, groups)) for role, groups in sizes.items()}
+    return _SIZES.dump_json(one, exclude_defaults=True).decode()
+
+
+def same_replicas_and_gpus(before: Iterable[tuple[Role, Group]], after: Iterable[tuple[Role, Group]]) -> bool:
+    """Return whether groups differ in their cores and memory at most."""
+    rest = [[(role, group.replicas, group.gpu) for role, group in groups] for groups in (before, after)]
+    return rest[0] == rest[1]
+
+
+def _groups(sizes: Sizes) -> Iterator[tuple[Role, Group]]:
+    return ((role, group) for role, groups in sizes.items() for group in groups)
 
 
 def _commands(document: Mapping[str, Any], executor: ManifestExecutor, ignored: Sequence[str]) -> list[Any]:
-    """Return the commands and environments of a job's containers, which only new pods can change."""
+    """Return what a job's containers start, and their environments, which only new pods can change."""
     commands = []
     for role in ROLES:
         for spec in executor.container_specs(dict(document), role):
             variables = [
                 each for each in spec.container.get("env") or [] if "value" in each and each.get("name") not in ignored
             ]
-            commands.append([role, spec.container.get("command"), spec.container.get("args"), variables])
+            commands.append([role, [spec.container.get(key) for key in _STARTED], variables])
     return commands
 
 

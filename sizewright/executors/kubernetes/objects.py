@@ -32,6 +32,7 @@ class _Meta(_Schema):
     namespace: str | None = None
     labels: Strings | None = None
     annotations: Strings | None = None
+    generation: int | None = None
     creationTimestamp: Time | None = None  # noqa: N815
     deletionTimestamp: Time | None = None  # noqa: N815
 
@@ -78,6 +79,7 @@ class _Container(_Schema):
     name: str = Field(min_length=1)
     resources: _Resources | None = None
     env: list[dict[str, Any]] | None = None
+    resizePolicy: list[dict[str, Any]] | None = None  # noqa: N815
 
 
 class _PodSpec(_Schema):
@@ -90,6 +92,7 @@ class _ContainerStatus(_Schema):
 
 
 class _PodStatus(_Status):
+    observedGeneration: int | None = None  # noqa: N815
     containerStatuses: list[_ContainerStatus] | None = None  # noqa: N815
 
 
@@ -128,25 +131,6 @@ class VolcanoJob(Object):
     status: _VolcanoStatus | None = None
 
 
-class _Assignment(_Schema):
-    name: str
-    resourceUsage: dict[str, str | int | float] | None = None  # noqa: N815
-
-
-class _Admission(_Schema):
-    podSetAssignments: list[_Assignment] = []  # noqa: N815
-
-
-class _WorkloadStatus(_Status):
-    admission: _Admission | None = None
-
-
-class Workload(_Listed):
-    """What Kueue has reserved for a job."""
-
-    status: _WorkloadStatus | None = None
-
-
 class Served(_Schema):
     """A kind that the server serves."""
 
@@ -156,7 +140,7 @@ class Served(_Schema):
     verbs: list[str]
 
 
-_SCHEMAS: dict[str, type[_Schema]] = {"Pod": Pod, "PodMetrics": PodMetrics, "Job": VolcanoJob, "Workload": Workload}
+_SCHEMAS: dict[str, type[_Schema]] = {"Pod": Pod, "PodMetrics": PodMetrics, "Job": VolcanoJob}
 
 
 def check_object(kind: str, answer: Any, request: str) -> dict[str, Any]:

@@ -7,20 +7,22 @@ A node answers in the pod's status: the resize is pending because it does not fi
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import contextmanager
 from time import monotonic, sleep
 from typing import Any, NamedTuple
 
 from sizewright.errors import EngineError, ForbiddenError, InputError, SizewrightError
 from sizewright.executors.kubernetes.api import KubeApi
 from sizewright.executors.kubernetes.container_spec import YamlMap, is_same
+from sizewright.spec.units import read_bytes, read_cores
 
-_RESIZED = ("cpu", "memory")
+_READ = {"cpu": read_cores, "memory": read_bytes}
 _POLL_S = 0.5
+Amounts = Mapping[str, Mapping[str, Any]]
 
 
 class NotResizedError(EngineError):
-    """A pod cannot be resized in place; all pods have their earlier sizes."""
+    """Pods cannot be resized in place, so that only a restart gives them another size."""
 
 
 class PodResize(NamedTuple):
@@ -28,52 +30,120 @@ class PodResize(NamedTuple):
 
     pod: str
     container: str
-    before: Mapping[str, Mapping[str, Any]]
-    after: Mapping[str, Mapping[str, Any]]
+    before: Amounts
+    after: Amounts
 
     @classmethod
     def of(cls, pod: Mapping[str, Any], container: YamlMap, planned: Mapping[str, Any]) -> PodResize:
-        """Return the resize of a pod's container to the resources that are planned for it."""
-        return cls(
-            pod["metadata"]["name"], container["name"], _resizable(container.get("resources")), _resizable(planned)
-        )
+        """Return the resize of a pod's container to planned resources.
+
+        Raises NotResizedError if the container has other kinds of amounts, or would be restarted.
+        """
+        name = pod["metadata"]["name"]
+        after = amounts_of(planned)
+        before = {part: _only(amounts_of(container.get("resources")).get(part, {}), after[part]) for part in after}
+        if {part: set(amounts) for part, amounts in before.items()} != {part: set(after[part]) for part in after}:
+            raise NotResizedError(f"Pod {name} requests or limits other resources than the plan.", "Restart the job.")
+        resize = cls(name, container["name"], before, after)
+        for policy in container.get("resizePolicy") or []:
+            if policy.get("restartPolicy") != "NotRequired" and policy.get("resourceName") in resize.changed:
+                why = f"a change of {policy.get('resourceName')} restarts its container"
+                raise NotResizedError(f"Pod {name} cannot be resized while it runs: {why}.", "Restart the job.")
+        return resize
+
+    @property
+    def changed(self) -> set[str]:
+        """The amounts that change."""
+        return {
+            amount
+            for part, amounts in self.after.items()
+            for amount, value in amounts.items()
+            if not is_same(amount, self.before[part][amount], value)
+        }
+
+    @property
+    def grows(self) -> bool:
+        """True if any amount grows."""
+        return exceeds(self.after, self.before)
 
 
-def resize_pods(api: KubeApi, namespace: str, selector: str, resizes: Sequence[PodResize], timeout_s: float) -> None:
-    """Resize containers, and wait until all have their new sizes, at most `timeout_s`.
+@contextmanager
+def resized(
+    api: KubeApi, namespace: str, selector: str, resizes: Sequence[PodResize], timeout_s: float
+) -> Iterator[None]:
+    """Resize containers, and yield once all have their new sizes, at most `timeout_s` later.
 
-    `selector` selects the pods by their labels. Raises NotResizedError if a pod cannot be resized. After any error or
-    interrupt the pods are given their earlier sizes again.
+    `selector` selects the pods by their labels. Raises NotResizedError if the server or a node does not resize a pod.
+    After this and any other error, also of the body, or an interrupt, the pods are given their earlier sizes again; the
+    error names those that keep the new size.
     """
     asked: list[PodResize] = []
     try:
-        for resize in resizes:
+        for resize in sorted(resizes, key=lambda each: each.grows):  # what shrinks leaves quota for what grows
             asked.append(resize)
             _ask(api, namespace, resize)
         _await(api, namespace, selector, resizes, timeout_s)
-    except BaseException:
-        for resize in reversed(asked):
-            with suppress(SizewrightError):  # a pod may be gone, and the first error says what went wrong
-                api.resize_pod(namespace, resize.pod, resize.container, resize.before)
+        yield
+    except BaseException as error:
+        kept = [each.pod for each in reversed(asked) if not _undone(api, namespace, each)]
+        if kept and isinstance(error, SizewrightError):
+            error.message += f" Pods that may keep the new size: {', '.join(kept)}."
         raise
 
 
-def _ask(api: KubeApi, namespace: str, resize: PodResize) -> None:
+def exceeds(amounts: Amounts, limits: Amounts) -> bool:
+    """Return whether any amount is above that of `limits`, which has the same ones."""
+    return any(
+        _READ[name](value, name) > _READ[name](limits[part][name], name)
+        for part, of_part in amounts.items()
+        for name, value in of_part.items()
+    )
+
+
+def check_resizes(api: KubeApi, namespace: str, resizes: Sequence[PodResize]) -> None:
+    """Raise what the server would answer to the resizes, without any change."""
+    for resize in resizes:
+        _ask(api, namespace, resize, dry_run=True)
+
+
+def amounts_of(resources: Mapping[str, Any] | None) -> dict[str, dict[str, Any]]:
+    """Return the requests and limits of cores and memory, which can be resized."""
+    parts = {part: (resources or {}).get(part) or {} for part in ("requests", "limits")}
+    return {part: _only(amounts, _READ) for part, amounts in parts.items() if _only(amounts, _READ)}
+
+
+def _only(amounts: Mapping[str, Any], names: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: amounts[name] for name in names if name in amounts}
+
+
+def _ask(api: KubeApi, namespace: str, resize: PodResize, *, dry_run: bool = False) -> None:
     try:
-        api.resize_pod(namespace, resize.pod, resize.container, resize.after)
-    except (InputError, ForbiddenError) as error:
+        api.resize_pod(namespace, resize.pod, resize.container, resize.after, dry_run=dry_run)
+    except ForbiddenError as error:
+        if "pods/resize" in error.message:  # the permission is missing; anything else forbids the size itself
+            raise NotResizedError(error.message, error.remedy) from None
+        raise
+    except InputError as error:
         raise NotResizedError(error.message, error.remedy) from None
+
+
+def _undone(api: KubeApi, namespace: str, resize: PodResize) -> bool:
+    try:
+        api.resize_pod(namespace, resize.pod, resize.container, resize.before)
+    except SizewrightError:
+        return False
+    return True
 
 
 def _await(api: KubeApi, namespace: str, selector: str, resizes: Sequence[PodResize], timeout_s: float) -> None:
     deadline_s = monotonic() + timeout_s
     while True:
         pods = {pod["metadata"]["name"]: pod for pod in api.list("v1", "Pod", namespace, selector)}
-        missing = list(_missing(pods, resizes))
+        missing = next(_missing(pods, resizes), "")
         if not missing:
             return
         if monotonic() >= deadline_s:
-            raise NotResizedError(f"After {timeout_s:.0f} s {missing[0]}.", "Free room on its node.")
+            raise NotResizedError(f"After {timeout_s:.0f} s {missing}.", "Free room on its node.")
         sleep(_POLL_S)
 
 
@@ -81,20 +151,23 @@ def _missing(pods: Mapping[str, Mapping[str, Any]], resizes: Sequence[PodResize]
     """Yield why a container does not have its new size yet. Raises NotResizedError if it will never have it."""
     for resize in resizes:
         pod = pods.get(resize.pod)
-        if pod is None:
-            raise NotResizedError(f"Pod {resize.pod} is gone.", "Look at the job's state.")
-        status = pod.get("status") or {}
+        status: Mapping[str, Any] = (pod or {}).get("status") or {}
+        if pod is None or status.get("phase") in ("Succeeded", "Failed"):
+            raise NotResizedError(f"Pod {resize.pod} has ended.", "Look at the job's state.")
+        seen = status.get("observedGeneration")
+        if seen is not None and seen < (pod["metadata"].get("generation") or 0):
+            yield f"the node of pod {resize.pod} has not looked at its new size"
+            continue
         waiting = {each["type"]: each for each in status.get("conditions") or [] if each.get("status") == "True"}
-        pending = waiting.get("PodResizePending")
-        message = f": {pending['message']}" if pending and pending.get("message") else ""
-        if pending and pending.get("reason") == "Infeasible":
-            raise NotResizedError(
-                f"The node of pod {resize.pod} can never give it this size{message}.", "Ask for less."
-            )
+        pending, started = waiting.get("PodResizePending", {}), waiting.get("PodResizeInProgress", {})
+        message = (pending or started).get("message")
+        why = f": {message.rstrip('.')}" if message else ""
+        if pending.get("reason") == "Infeasible":
+            raise NotResizedError(f"The node of pod {resize.pod} can never give it this size{why}.", "Ask for less.")
         if pending:
-            yield f"the node of pod {resize.pod} still has no room for its new size{message}"
-        elif "PodResizeInProgress" in waiting or not _has(status, resize):
-            yield f"the node of pod {resize.pod} has not resized it"
+            yield f"the node of pod {resize.pod} still has no room for its new size{why}"
+        elif started or not _has(status, resize):
+            yield f"the node of pod {resize.pod} has not resized it{why}"
 
 
 def _has(status: Mapping[str, Any], resize: PodResize) -> bool:
@@ -106,12 +179,3 @@ def _has(status: Mapping[str, Any], resize: PodResize) -> bool:
         for part, amounts in resize.after.items()
         for amount, value in amounts.items()
     )
-
-
-def _resizable(resources: Mapping[str, Any] | None) -> dict[str, dict[str, Any]]:
-    parts = {part: (resources or {}).get(part) or {} for part in ("requests", "limits")}
-    return {
-        part: {amount: amounts[amount] for amount in _RESIZED if amount in amounts}
-        for part, amounts in parts.items()
-        if any(amount in amounts for amount in _RESIZED)
-    }

@@ -30,8 +30,8 @@ _RUNTIME = "torch-distributed"
 class TrainJobExecutor(ClusterExecutor):
     """Render plans as TrainJobs (`trainer.kubeflow.org/v1alpha1`), whose workers are the nodes of a runtime.
 
-    Nothing of a TrainJob's trainer can be changed, so every change restarts the job. A runtime has one kind of nodes:
-    plans with PS are refused.
+    Nothing of a TrainJob's trainer can be changed; only its pods can be resized. A runtime has one kind of nodes: plans
+    with PS are refused.
     """
 
     name = "trainjob"

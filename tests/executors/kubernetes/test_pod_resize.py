@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import itertools
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -9,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from sizewright.errors import EngineError, InputError
+from sizewright.errors import EngineError, ForbiddenError, InputError
 from sizewright.executors import get_executor
 from sizewright.executors.kubernetes import cluster_executor, pod_resize
 from sizewright.executors.kubernetes.cluster_executor import ClusterExecutor
@@ -74,7 +75,8 @@ def test_change_of_cores_and_memory_keeps_the_pods(server: StandIn, make: Make, 
     executor = make(name)
     handle, pods = launched(executor), uids(server)
     before, after = of(name, 2, 1.0, 1.0), of(name, 2, 1.5, 3.0)
-    assert "Its pods are resized while they run." in executor.difference(adjust(before, after))
+    told = executor.difference(adjust(before, after))
+    assert f"{2 if name == 'trainjob' else 3} running pods are resized: requests cpu 1" in told
     executor.adjust(handle, adjust(before, after))
     assert uids(server) == pods
     assert executor.observe(handle).allocation == after
@@ -106,6 +108,7 @@ def test_changes_after_a_resize(server: StandIn, make: Make, name: str) -> None:
         ("Infeasible", "can never give it this size: Node didn't have enough resource: cpu."),
         ("Deferred", "still has no room for its new size: Node didn't have enough resource: cpu."),
         ("InProgress", "has not resized it."),
+        ("later", "has not looked at its new size."),
     ],
 )
 def test_job_is_restarted_where_a_node_does_not_resize(
@@ -193,16 +196,138 @@ def test_sizes_stay_when_the_server_fails_in_the_middle(server: StandIn, make: M
     assert uids(server) == pods
 
 
-@pytest.mark.parametrize("status", [403, 422])
-def test_job_is_restarted_where_the_server_refuses(
-    server: StandIn, make: Make, status: int, caplog: pytest.LogCaptureFixture
+@pytest.mark.parametrize(
+    ("status", "message"),
+    [(403, 'cannot patch resource "pods/resize" in API group ""'), (422, "QOS Class may not change")],
+)
+def test_job_is_restarted_where_the_server_does_not_resize(
+    server: StandIn, make: Make, status: int, message: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     executor = make("jobset")
     handle, pods = launched(executor), uids(server)
-    server.fail("PATCH", "/resize", status, message="not here")
+    server.fail("PATCH", "/resize", status, message=message)
     executor.adjust(handle, adjust(of("jobset", 2, 1.0, 1.0), of("jobset", 2, 2.0, 1.0)))
     assert not uids(server) & pods
-    assert "not here" in caplog.text
+    assert message in caplog.text
+
+
+def test_size_that_a_quota_forbids_restarts_nothing(server: StandIn, make: Make) -> None:
+    """New pods of that size would be refused, too, and the job would have none."""
+    executor = make("jobset")
+    handle, pods, earlier = launched(executor), uids(server), resources(server)
+    plan = adjust(of("jobset", 2, 1.0, 1.0), of("jobset", 2, 2.0, 1.0))
+    for change in (executor.adjust, lambda _, plan: executor.difference(plan)):
+        server.fail("PATCH", "/resize", 403, after=2, message="exceeded quota: team, requested: cpu=2")
+        with pytest.raises(ForbiddenError, match="exceeded quota: team"):
+            change(handle, plan)
+    assert (uids(server), resources(server)) == (pods, earlier)
+
+
+def test_pods_that_shrink_are_resized_first(server: StandIn, make: Make) -> None:
+    executor = make("jobset")
+    handle = launched(executor)
+    after = Allocation.of(2, 1, 2.0, 0.5, 512, GIB, GIB)
+    executor.adjust(handle, adjust(of("jobset", 2, 1.0, 1.0), after))
+    asked = [line for line in server.asked if line.startswith("PATCH") and "/resize" in line]
+    assert ["-ps-" in line for line in asked] == [True, False, False]
+
+
+@pytest.mark.parametrize("end", ["finished", "deleted", "another"])
+def test_job_that_ends_or_is_deleted_meanwhile_is_not_started_again(
+    server: StandIn, make: Make, monkeypatch: pytest.MonkeyPatch, end: str
+) -> None:
+    executor = make("jobset")
+    handle = launched(executor)
+    server.node = lambda pod: "Deferred"
+
+    def meanwhile(_: float) -> None:
+        if end == "finished":
+            for pod in server.pods.values():
+                pod["status"]["phase"] = "Succeeded"
+            server.set_status("JobSet", "ctr", {"conditions": [{"type": "Completed", "status": "True"}]})
+        else:
+            server.delete("JobSet", "default", "ctr")
+        if end == "another":
+            launched(make("jobset"))
+
+    monkeypatch.setattr(pod_resize, "sleep", meanwhile)
+    with pytest.raises(InputError, match="has ended" if end == "finished" else "was deleted meanwhile"):
+        executor.adjust(handle, adjust(of("jobset", 2, 1.0, 1.0), of("jobset", 2, 2.0, 1.0)))
+    assert (("JobSet", "default", "ctr") in server.objects) == (end != "deleted")
+
+
+def test_pods_shrink_back_where_the_object_cannot_be_annotated(server: StandIn, make: Make) -> None:
+    executor = make("jobset")
+    handle, pods, earlier = launched(executor), uids(server), resources(server)
+    server.fail("PATCH", "/jobsets/ctr", 422, message="no")
+    plan = adjust(of("jobset", 2, 1.0, 1.0), of("jobset", 2, 2.0, 1.0))
+    with pytest.raises(InputError, match="refuses to annotate JobSet default/ctr: no"):
+        executor.adjust(handle, plan)
+    assert (uids(server), resources(server)) == (pods, earlier)
+    server.fail("PATCH", "/jobsets/ctr", 422)
+    server.fail("PATCH", "/ctr-ps-0-0/resize", 422, after=1)
+    with pytest.raises(InputError, match="Pods that may keep the new size: ctr-ps-0-0"):
+        executor.adjust(handle, plan)
+
+
+def test_pods_that_the_platform_replaced_are_resized_again(server: StandIn, make: Make) -> None:
+    """They have the size of the start. A plan made from what runs is carried out, also to the size of the last plan."""
+    executor = make("jobset")
+    handle = launched(executor)
+    before, after = of("jobset", 2, 1.0, 1.0), of("jobset", 2, 2.0, 1.0)
+    executor.adjust(handle, adjust(before, after))
+    server.pods.clear()
+    server.reconcile()
+    assert executor.observe(handle).allocation == before
+    pods = uids(server)
+    executor.adjust(handle, adjust(before, after, 3))
+    assert uids(server) == pods
+    assert executor.observe(handle).allocation == after
+
+
+def test_container_that_a_resize_would_restart_is_not_resized(
+    server: StandIn, make: Make, caplog: pytest.LogCaptureFixture
+) -> None:
+    executor = make("jobset")
+    handle, pods = launched(executor), uids(server)
+    for pod in server.pods.values():
+        policy = {"resourceName": "memory", "restartPolicy": "RestartContainer"}
+        pod["spec"]["containers"][0]["resizePolicy"] = [policy]
+    sizes = [of("jobset", 2, 1.0, 1.0), of("jobset", 2, 2.0, 1.0), of("jobset", 2, 2.0, 2.0)]
+    executor.adjust(handle, adjust(sizes[0], sizes[1]))
+    assert uids(server) == pods, "its cores are"
+    executor.adjust(handle, adjust(sizes[1], sizes[2], 3))
+    assert not uids(server) & pods
+    assert "a change of memory restarts its container" in caplog.text
+
+
+def test_new_image_restarts_the_job(server: StandIn, make: Make) -> None:
+    executor = make("jobset")
+    handle, pods = launched(executor), uids(server)
+    job = JOB.model_copy(update={"deploy": JOB.deploy.model_copy(update={"image": "ctr:2"})})
+    executor.adjust(handle, adjust(of("jobset", 2, 1.0, 1.0), of("jobset", 2, 2.0, 1.0), job=job))
+    assert not uids(server) & pods
+
+
+def test_annotations_of_the_last_plan_are_replaced(server: StandIn, make: Make) -> None:
+    executor = make("jobset")
+    handle = launched(executor)
+    before, after = of("jobset", 2, 1.0, 1.0), of("jobset", 2, 2.0, 1.0)
+    executor.adjust(handle, adjust(before, after).model_copy(update={"asked_by": "anna"}))
+    executor.adjust(handle, adjust(after, before, 3))
+    annotations = server.objects["JobSet", "default", "ctr"]["metadata"]["annotations"]
+    assert annotations["sizewright/plan"] == "p-3"
+    assert "sizewright/asked-by" not in annotations
+
+
+@pytest.mark.parametrize("start", [0.0, 1.0])
+def test_memory_that_is_limited_or_not_needs_new_pods(server: StandIn, make: Make, start: float) -> None:
+    executor = make("jobset")
+    before, after = of("jobset", 2, 1.0, start), of("jobset", 2, 1.5, 1.0 - start)
+    handle = executor.launch(Plan(id="p-1", kind="launch", job=JOB, target=before, reason="first"))
+    pods = uids(server)
+    executor.adjust(handle, adjust(before, after))
+    assert not uids(server) & pods
 
 
 def test_other_changes_restart_the_job(server: StandIn, make: Make) -> None:
@@ -234,29 +359,24 @@ def test_restored_job_has_the_sizes_that_its_pods_were_resized_to(
     assert executor.observe(handle).allocation == sizes[2]
 
 
-@pytest.mark.parametrize(
-    ("reserved", "stays"),
-    [
-        ({"cpu": "4", "memory": "8Gi"}, True),
-        ({"cpu": "2", "memory": "8Gi"}, False),
-        ({"cpu": "4"}, False),
-        (None, False),
-    ],
-)
-def test_kueues_reservation_limits_growth(
-    server: StandIn, make: Make, reserved: dict[str, str] | None, stays: bool
+@pytest.mark.parametrize("name", RESIZING)
+def test_kueue_has_reserved_what_the_job_started_with(
+    server: StandIn, make: Make, name: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    executor = make("jobset")
+    """Its template stays as it is, since Kueue stops a job that differs from its Workload."""
+    executor = make(name)
     handle, pods = launched(executor), uids(server)
-    job_object = server.objects["JobSet", "default", "ctr"]
-    job_object["metadata"]["labels"] = {"kueue.x-k8s.io/queue-name": "teams"}
-    assignments = [{"name": name, "resourceUsage": reserved} for name in ("worker", "ps")]
-    labels = {"kueue.x-k8s.io/job-uid": job_object["metadata"]["uid"]}
-    if reserved is not None:
-        status = {"admission": {"podSetAssignments": assignments}}
-        server.workloads = [{"metadata": {"name": "jobset-ctr", "labels": labels}, "status": status}]
-    executor.adjust(handle, adjust(of("jobset", 2, 1.0, 1.0), of("jobset", 2, 2.0, 2.0)))
-    assert (uids(server) == pods) == stays
+    job_object = server.objects[KINDS[name], "default", "ctr"]
+    job_object["metadata"].setdefault("labels", {})["kueue.x-k8s.io/queue-name"] = "teams"
+    spec = copy.deepcopy(job_object["spec"])
+    sizes = [of(name, 2, 1.0, 1.0), of(name, 2, 0.5, 0.5), of(name, 2, 1.0, 0.5), of(name, 2, 1.5, 0.5)]
+    for number, (before, after) in enumerate(itertools.pairwise(sizes[:3]), 2):
+        executor.adjust(handle, adjust(before, after, number))
+    assert uids(server) == pods
+    assert job_object["spec"] == spec
+    executor.adjust(handle, adjust(sizes[2], sizes[3], 9))
+    assert not uids(server) & pods
+    assert "more than Kueue has reserved for worker of default/ctr" in caplog.text
 
 
 def test_costs_of_resizes_are_learned_apart_from_restarts(server: StandIn, make: Make) -> None:
@@ -269,14 +389,19 @@ def test_costs_of_resizes_are_learned_apart_from_restarts(server: StandIn, make:
     while not executor.change_cost(resize).changes:
         executor.observe(handle)
     assert executor.change_cost(scale).changes == 0
+    migrate = resize.model_copy(update={"target": before, "migrate": ("any",)})
+    assert executor.change_cost(migrate).seconds > 30, "new pods"
     server.resizes = False
-    assert make("kubeflow").change_cost(resize).seconds > 30, "a server without the feature restarts the job"
+    other = make("kubeflow")
+    other.find(adjust(before, after))
+    assert other.change_cost(resize).seconds > 30, "a server without the feature restarts the job"
 
 
-def test_damaged_annotation_is_named(server: StandIn, make: Make) -> None:
+@pytest.mark.parametrize("damaged", ["{}[", "{}", "[]", '{"worker": [{"cpu": 1}, {"cpu": 2}], "ps": [{"cpu": 1}]}'])
+def test_damaged_annotation_is_named(server: StandIn, make: Make, damaged: str) -> None:
     executor = make("jobset")
     handle = launched(executor)
-    server.objects["JobSet", "default", "ctr"]["metadata"]["annotations"]["sizewright/resized"] = "{}["
+    server.objects["JobSet", "default", "ctr"]["metadata"]["annotations"]["sizewright/resized"] = damaged
     with pytest.raises(InputError, match="annotation sizewright/resized of ctr cannot be read"):
         executor.adjust(handle, adjust(of("jobset", 2, 1.0, 1.0), of("jobset", 2, 2.0, 1.0)))
 
