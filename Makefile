@@ -5,7 +5,7 @@ JOB ?= examples/criteo.yaml
 NAME ?= recommend
 STAMP := $(shell date +%Y%m%d-%H%M%S)
 
-.PHONY: setup recommend test test-first-half test-second-half test-long test-long-platforms test-long-tools test-long-training lint docs bench release-check lock clean
+.PHONY: setup recommend check test servers test-first-half test-second-half test-long test-long-platforms test-long-tools test-long-training lint docs bench release-check lock clean
 
 setup: .venv/.ready
 
@@ -25,9 +25,10 @@ HALF := tests/cli tests/datasets tests/models tests/spec tests/docs tests/benchm
 # Three processes for the long tests, which wait half of the time.
 LONG_PLATFORMS := tests/docs tests/executors
 LONG_TOOLS := $(filter-out tests/docs,$(HALF))
+LONG := test-long-training test-long-platforms test-long-tools
 
 # Threads of linear algebra in one process would wait for the other process.
-test test-long: export OPENBLAS_NUM_THREADS := 1
+check test test-long: export OPENBLAS_NUM_THREADS := 1
 
 test: .venv/.ready
 	@$(MAKE) --no-print-directory --jobs=2 --keep-going test-first-half test-second-half
@@ -38,8 +39,15 @@ test-first-half: .venv/.ready
 test-second-half: .venv/.ready
 	@$(BIN)/pytest -m "not long" --durations=15 $(addprefix --ignore=,$(HALF)) tests
 
+# All tests on a clean clone, in three processes: one waits half of the time.
+check: .venv/.ready servers
+	@$(MAKE) --no-print-directory --jobs=3 --keep-going $(LONG) test-first-half test-second-half
+
+test-long: .venv/.ready servers
+	@$(MAKE) --no-print-directory --jobs=3 --keep-going $(LONG)
+
 # Debian's servers, which some of the long tests start for themselves; those tests are skipped where they cannot be had.
-test-long: .venv/.ready
+servers:
 	@command -v prometheus >/dev/null && ls /usr/lib/postgresql/*/bin/initdb >/dev/null 2>&1 \
 		|| (apt-get update -qq && RUNLEVEL=1 DEBIAN_FRONTEND=noninteractive apt-get install -qq -y --no-install-recommends \
 		prometheus postgresql) >/dev/null 2>&1 || echo "prometheus and postgresql cannot be installed here"
@@ -49,7 +57,6 @@ test-long: .venv/.ready
 	@command -v chromium >/dev/null \
 		|| (apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -qq -y --no-install-recommends \
 		chromium) >/dev/null 2>&1 || echo "chromium cannot be installed here"
-	@$(MAKE) --no-print-directory --jobs=3 --keep-going test-long-platforms test-long-tools test-long-training
 
 test-long-platforms: .venv/.ready
 	@$(BIN)/pytest -m long --timeout=1200 --durations=25 $(LONG_PLATFORMS)
