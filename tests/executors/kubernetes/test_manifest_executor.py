@@ -38,13 +38,13 @@ def fits(executor: ManifestExecutor) -> st.SearchStrategy[Plan]:
 
 @pytest.mark.parametrize("executor", PLATFORMS, ids=lambda e: e.name)
 def test_rendered_plan_is_read_back(executor: ManifestExecutor) -> None:
-    _hold(executor, 150)
+    _hold(executor, 75)
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("executor", PLATFORMS, ids=lambda e: e.name)
 def test_thousands_of_plans_are_read_back(executor: ManifestExecutor) -> None:
-    _hold(executor, 800)
+    _hold(executor, 400)
 
 
 def _hold(executor: ManifestExecutor, cases: int) -> None:
