@@ -9,7 +9,9 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -41,6 +43,20 @@ def run(*args: object) -> subprocess.CompletedProcess[str]:
     return subprocess.run([*COMMAND, *map(str, args)], capture_output=True, text=True, timeout=600)
 
 
+def recommended(job: Path, store: Path, *options: object, data: Sequence[object] = ()) -> dict[str, Any]:
+    """Return the answer, with more trials while those of a busy host contradict each other."""
+    for _ in range(3):
+        result = run("recommend", job, "--store", store, *data, *options, "-o", "json")
+        if "contradict each other" not in result.stdout:
+            break
+        more = run("profile", job, "--store", store, *data, "--trials", 4, "--accept-drift")
+        assert more.returncode == 0, more.stderr
+    assert result.returncode == 0, f"{result.stdout}\n{result.stderr}"
+    answer = json.loads(result.stdout)
+    assert answer["status"] == "ok"
+    return dict(answer)
+
+
 def test_profile_recommend_and_the_plan_runs(small_job: Path, tmp_path: Path) -> None:
     store, plan_file = tmp_path / "t.db", tmp_path / "plan.yaml"
     profiled = run("profile", small_job, "--store", store, "--accept-drift", "-o", "json")
@@ -50,9 +66,8 @@ def test_profile_recommend_and_the_plan_runs(small_job: Path, tmp_path: Path) ->
     assert scales == [1 / 16, 1 / 4, 1]
     assert all(t["status"] == "ok" for t in trials)
     assert all(t["phase_compute_s"] > 0 and t["worker_memory_bytes"] > 0 for t in trials)
-    result = run("recommend", small_job, "--store", store, "--out", plan_file, "-o", "json")
-    assert result.returncode == 0, result.stderr
-    assert json.loads(result.stdout)["evidence"]["trials"] == len(trials)
+    answer = recommended(small_job, store, "--out", plan_file)
+    assert answer["evidence"]["trials"] == _count(store) >= len(trials)
     plan = Plan.load(plan_file)
     with Session(plan.job) as session:
         session.scale(plan.target)
@@ -103,8 +118,7 @@ def test_real_click_log_is_profiled_and_recommended(example: Path, shared: Path,
     store, log = tmp_path / "t.db", shared / "data" / "criteo-sample" / "criteo_sample.txt"
     profiled = run("profile", example, "--data", log, "--store", store, "--trials", 8, "--accept-drift")
     assert profiled.returncode == 0, profiled.stderr
-    result = run("recommend", example, "--data", log, "--store", store, "-o", "json")
-    assert json.loads(result.stdout)["status"] == "ok"
+    recommended(example, store, data=("--data", log))
 
 
 def _count(store: Path) -> int:

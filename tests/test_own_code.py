@@ -28,6 +28,16 @@ def activated(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}:{os.environ['PATH']}")
 
 
+def recommended(job: Path, store: str) -> sw.Recommendation:
+    """Return the answer, with more trials while those of a busy host contradict each other."""
+    for _ in range(3):
+        answer = sw.recommend(job, store=store)
+        if not any("contradict each other" in reason for reason in answer.reasons):
+            break
+        sw.profile(job, store=store, trials=4, accept_drift=True)
+    return answer
+
+
 @pytest.mark.long
 @pytest.mark.usefixtures("activated")
 def test_code_that_only_prints_a_log_is_profiled_and_sized(tmp_path: Path) -> None:
@@ -43,7 +53,7 @@ def test_code_that_only_prints_a_log_is_profiled_and_sized(tmp_path: Path) -> No
         assert trial.worker_cpu
         if trial.limited_by == "cgroup":
             assert trial.worker_cpu_used <= 1.05 * trial.worker_cpu
-    answer = sw.recommend(EXAMPLES / "prints_log.yaml", store=store)
+    answer = recommended(EXAMPLES / "prints_log.yaml", store)
     assert answer.status == "ok", answer.reasons
     assert answer.target is not None
     assert answer.target.ps == ()
@@ -160,7 +170,7 @@ def test_torch_distributed_is_profiled_and_sized(tmp_path: Path) -> None:
     trials = sw.profile(EXAMPLES / "torch_ddp.yaml", store=store, trials=6, accept_drift=True)
     assert {trial.status for trial in trials} == {"ok"}, [trial.message for trial in trials]
     assert all(trial.phase_compute_s and trial.phase_data_s for trial in trials)
-    answer = sw.recommend(EXAMPLES / "torch_ddp.yaml", store=store)
+    answer = recommended(EXAMPLES / "torch_ddp.yaml", store)
     assert answer.status == "ok", answer.reasons
 
 
@@ -178,7 +188,7 @@ def test_tensorflows_parameter_servers_are_profiled_and_sized(tmp_path: Path, mo
     good = [trial for trial in trials if trial.status == "ok"]
     assert len(good) >= 7, [trial.message for trial in trials]
     assert all(trial.ps >= 1 and trial.ps_memory_bytes for trial in good)
-    answer = sw.recommend(EXAMPLES / "tf_ps.yaml", store=store)
+    answer = recommended(EXAMPLES / "tf_ps.yaml", store)
     assert answer.status == "ok", (answer.reasons, answer.remedies)
     assert answer.target is not None
     assert answer.target.replicas("chief") == 1
