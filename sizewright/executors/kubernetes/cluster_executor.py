@@ -48,7 +48,7 @@ from sizewright.executors.plan_checks import (
     check_not_ended,
 )
 from sizewright.executors.time_to_first_step import TimeToFirstStep, same_replicas
-from sizewright.spec import Allocation, Capabilities, ChangeCost, Handle, Job, Metrics, Outcome, Plan, Role
+from sizewright.spec import Capabilities, ChangeCost, Handle, Job, Metrics, Outcome, Plan, Role
 from sizewright.spec.outcome import Status
 
 _LOG = logging.getLogger(__name__)
@@ -455,9 +455,8 @@ class ClusterExecutor(ManifestExecutor):
         running = self.observe(handle).allocation if live_object.is_resized else None
         if not (running and plan.current and same_replicas(running, plan.current)):
             live_object.check_current(plan)
-        target = Allocation(**planned_object.sizes, batch_size=plan.target.batch_size)
         # Pods that replace resized ones have the sizes of the start.
-        if live_object.has(planned_object) and (running is None or same_replicas(running, target)):
+        if live_object.has(planned_object) and (running is None or same_replicas(running, planned_object.allocation)):
             return False
         live_object.check_cool_down(plan, self._clock())
         self._check_base(job_object)
@@ -622,18 +621,13 @@ class ClusterExecutor(ManifestExecutor):
         return document
 
     def _time_first_step(
-        self,
-        handle: Handle,
-        planned_object: PlannedObject,
-        since_s: float,
-        samples: int | None,
+        self, handle: Handle, planned_object: PlannedObject, since_s: float, samples: int | None
     ) -> None:
         """Measure the time until the first step after a change, if the `samples` before it are known."""
         if samples is None:
             return
         plan = planned_object.plan
-        target = Allocation(**planned_object.sizes, batch_size=plan.target.batch_size)
-        self._steps.await_step(handle.id, plan, target, since_s, samples, self._change_kind(plan))
+        self._steps.await_step(handle.id, plan, planned_object.allocation, since_s, samples, self._change_kind(plan))
 
     def _samples_trained(self, handle: Handle) -> int | None:
         try:

@@ -13,7 +13,7 @@ from sizewright.errors import InputError
 from sizewright.executors.kubernetes.container_spec import YamlMap, rounded
 from sizewright.executors.plan_annotations import APPLIED_AT, PLAN_ID, PLAN_RECORD, has_plan, read_plan
 from sizewright.executors.plan_checks import check_cool_down, check_current, check_same
-from sizewright.spec import ROLES, Group, Plan, Role
+from sizewright.spec import ROLES, Allocation, Group, Plan, Role
 from sizewright.spec._faults import explain_first
 from sizewright.spec.units import format_count
 
@@ -45,6 +45,11 @@ class PlannedObject:
     def sizes(self) -> Sizes:
         """The sizes that the object asks for."""
         return self._executor.sizes_of(self.document)
+
+    @property
+    def allocation(self) -> Allocation:
+        """The allocation that replicas of these sizes will report."""
+        return Allocation(**self.sizes, batch_size=self.plan.target.batch_size)
 
 
 class LiveObject:
