@@ -154,8 +154,8 @@ def _missing(pods: Mapping[str, Mapping[str, Any]], resizes: Sequence[PodResize]
         status: Mapping[str, Any] = (pod or {}).get("status") or {}
         if pod is None or status.get("phase") in ("Succeeded", "Failed"):
             raise NotResizedError(f"Pod {resize.pod} has ended.", "Look at the job's state.")
-        seen = status.get("observedGeneration")
-        if seen is not None and seen < (pod["metadata"].get("generation") or 0):
+        observed = status.get("observedGeneration")
+        if observed is not None and observed < (pod["metadata"].get("generation") or 0):
             yield f"the node of pod {resize.pod} has not looked at its new size"
             continue
         waiting = {each["type"]: each for each in status.get("conditions") or [] if each.get("status") == "True"}
