@@ -158,9 +158,11 @@ class ClusterExecutor(ManifestExecutor):
             return
         since_s = self._clock()
         samples = self._samples_trained(handle)
-        if not (change.in_place and self._apply_in_place(handle, change)):
+        in_place = change.in_place and self._apply_in_place(handle, change)
+        if not in_place:
             self._restart(handle, change.job_object, self._to_apply(planned_object.document, plan))
-        self._time_first_step(handle, planned_object, since_s, samples)
+        kind: ChangeKind | None = "resize_pods" if in_place and change.resizes is not None else None
+        self._time_first_step(handle, planned_object, since_s, samples, kind)
 
     def change_cost(self, plan: Plan) -> ChangeCost:
         """Return the seconds until the platform's replicas train; pods that are resized in place train on."""
@@ -241,8 +243,6 @@ class ClusterExecutor(ManifestExecutor):
         if not change.in_place:
             self._pod_objects(handle, change.job_object)  # raises if pods may not be listed, which a restart needs
             return difference(change.job_object, self._dry_run(change.document)) + "The job is deleted and restarted.\n"
-        if change.resizes is not None:
-            check_resizes(self.api, _namespace(handle), change.resizes)
         if change.annotations is not None:
             return _resize_lines(change.resizes or ())
         before = change.job_object if change.document["kind"] == self.kind else None
@@ -263,6 +263,7 @@ class ClusterExecutor(ManifestExecutor):
         if self.resizes_pods and live_object.changes_cores_or_memory_only(planned_object) and self._can_resize():
             try:
                 resizes = self._resizes(handle, job_object, planned_object)
+                check_resizes(self.api, _namespace(handle), resizes)
             except NotResizedError as error:
                 self._report_restart(handle, error)
             else:
@@ -329,6 +330,9 @@ class ClusterExecutor(ManifestExecutor):
         resizes: list[PodResize] = []
         for pod in self._pod_objects(handle, job_object):
             place = pods.group_of(pod)
+            if place and (pod.get("status") or {}).get("phase") == "Succeeded":  # the job may be about to end
+                name = pod["metadata"]["name"]
+                raise InputError(f"Pod {name} of {handle.id} has ended.", "Make a new plan from what runs.")
             if place is None or has_ended(pod):
                 continue
             of_role, group = specs.get(place[0], []), place[1]
@@ -431,6 +435,7 @@ class ClusterExecutor(ManifestExecutor):
         meta.setdefault("name", plan.job.name)
         meta.setdefault("namespace", plan.job.deploy.namespace)
         annotations = {**(meta.get("annotations") or {}), **plan_annotations(plan)}
+        annotations.pop(RESIZED, None)  # of another object, if a base has it
         annotations[APPLIED_AT] = datetime.fromtimestamp(self._clock(), timezone.utc).isoformat()
         if self._base:
             annotations[BASE_MARK] = "yes"
@@ -621,13 +626,18 @@ class ClusterExecutor(ManifestExecutor):
         return document
 
     def _time_first_step(
-        self, handle: Handle, planned_object: PlannedObject, since_s: float, samples: int | None
+        self,
+        handle: Handle,
+        planned_object: PlannedObject,
+        since_s: float,
+        samples: int | None,
+        kind: ChangeKind | None = None,
     ) -> None:
         """Measure the time until the first step after a change, if the `samples` before it are known."""
         if samples is None:
             return
         plan = planned_object.plan
-        self._steps.await_step(handle.id, plan, planned_object.allocation, since_s, samples, self._change_kind(plan))
+        self._steps.await_step(handle.id, plan, planned_object.allocation, since_s, samples, kind)
 
     def _samples_trained(self, handle: Handle) -> int | None:
         try:

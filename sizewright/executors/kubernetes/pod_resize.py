@@ -107,8 +107,9 @@ def check_resizes(api: KubeApi, namespace: str, resizes: Sequence[PodResize]) ->
 
 
 def amounts_of(resources: Mapping[str, Any] | None) -> dict[str, dict[str, Any]]:
-    """Return the requests and limits of cores and memory, which can be resized."""
-    parts = {part: (resources or {}).get(part) or {} for part in ("requests", "limits")}
+    """Return the requests and limits of cores and memory, which can be resized; requests are limits by default."""
+    limits, requests = ((resources or {}).get(part) or {} for part in ("limits", "requests"))
+    parts = {"requests": {**limits, **requests}, "limits": limits}
     return {part: _only(amounts, _READ) for part, amounts in parts.items() if _only(amounts, _READ)}
 
 
@@ -148,12 +149,16 @@ def _await(api: KubeApi, namespace: str, selector: str, resizes: Sequence[PodRes
 
 
 def _missing(pods: Mapping[str, Mapping[str, Any]], resizes: Sequence[PodResize]) -> Iterator[str]:
-    """Yield why a container does not have its new size yet. Raises NotResizedError if it will never have it."""
+    """Yield why a container does not have its new size yet.
+
+    Raises NotResizedError if it will never have it, InputError if its pod has ended.
+    """
     for resize in resizes:
         pod = pods.get(resize.pod)
         status: Mapping[str, Any] = (pod or {}).get("status") or {}
         if pod is None or status.get("phase") in ("Succeeded", "Failed"):
-            raise NotResizedError(f"Pod {resize.pod} has ended.", "Look at the job's state.")
+            # No reason for a restart: the job may be about to end.
+            raise InputError(f"Pod {resize.pod} has ended or was deleted meanwhile.", "Make a new plan from what runs.")
         observed = status.get("observedGeneration")
         if observed is not None and observed < (pod["metadata"].get("generation") or 0):
             yield f"the node of pod {resize.pod} has not looked at its new size"

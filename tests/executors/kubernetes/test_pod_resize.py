@@ -189,7 +189,7 @@ def test_sizes_stay_when_the_server_fails_in_the_middle(server: StandIn, make: M
     executor = make("jobset")
     handle, pods = launched(executor), uids(server)
     earlier = resources(server)
-    server.fail("PATCH", "/resize", 500, times=4, after=1)
+    server.fail("PATCH", "/resize", 500, times=4, after=4)  # three dry runs, and the first pod
     with pytest.raises(EngineError, match="failed to resize Pod"):
         executor.adjust(handle, adjust(of("jobset", 2, 1.0, 1.0), of("jobset", 2, 2.0, 1.0)))
     assert resources(server) == earlier
@@ -205,6 +205,9 @@ def test_job_is_restarted_where_the_server_does_not_resize(
 ) -> None:
     executor = make("jobset")
     handle, pods = launched(executor), uids(server)
+    server.fail("PATCH", "/resize", status, message=message)
+    told = executor.difference(adjust(of("jobset", 2, 1.0, 1.0), of("jobset", 2, 2.0, 1.0)))
+    assert "The job is deleted and restarted." in told
     server.fail("PATCH", "/resize", status, message=message)
     executor.adjust(handle, adjust(of("jobset", 2, 1.0, 1.0), of("jobset", 2, 2.0, 1.0)))
     assert not uids(server) & pods
@@ -228,7 +231,7 @@ def test_pods_that_shrink_are_resized_first(server: StandIn, make: Make) -> None
     handle = launched(executor)
     after = Allocation.of(2, 1, 2.0, 0.5, 512, GIB, GIB)
     executor.adjust(handle, adjust(of("jobset", 2, 1.0, 1.0), after))
-    asked = [line for line in server.asked if line.startswith("PATCH") and "/resize" in line]
+    asked = [line for line in server.asked if line.startswith("PATCH") and "/resize" in line and "dryRun" not in line]
     assert ["-ps-" in line for line in asked] == [True, False, False]
 
 
@@ -236,6 +239,7 @@ def test_pods_that_shrink_are_resized_first(server: StandIn, make: Make) -> None
 def test_job_that_ends_or_is_deleted_meanwhile_is_not_started_again(
     server: StandIn, make: Make, monkeypatch: pytest.MonkeyPatch, end: str
 ) -> None:
+    monkeypatch.setattr(cluster_executor, "_RESIZE_TIMEOUT_S", 0.3)
     executor = make("jobset")
     handle = launched(executor)
     server.node = lambda pod: "Deferred"
@@ -265,7 +269,7 @@ def test_pods_shrink_back_where_the_object_cannot_be_annotated(server: StandIn, 
         executor.adjust(handle, plan)
     assert (uids(server), resources(server)) == (pods, earlier)
     server.fail("PATCH", "/jobsets/ctr", 422)
-    server.fail("PATCH", "/ctr-ps-0-0/resize", 422, after=1)
+    server.fail("PATCH", "/ctr-ps-0-0/resize", 422, after=2)
     with pytest.raises(InputError, match="Pods that may keep the new size: ctr-ps-0-0"):
         executor.adjust(handle, plan)
 
