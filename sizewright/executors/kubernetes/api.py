@@ -179,7 +179,7 @@ class KubeApi:
         """
         meta, kind = job_object["metadata"], str(job_object["kind"])
         resource = self._resource(str(job_object["apiVersion"]), kind)
-        path = f"{resource.path(name=meta['name'], namespace=meta['namespace'])}"
+        path = resource.path(name=meta["name"], namespace=meta["namespace"])
         body = {"metadata": {"uid": meta["uid"], "annotations": dict(annotations)}}
         request = f"annotate {kind} {meta['namespace']}/{meta['name']}"
         if self._patch(request, path, body, "application/merge-patch+json") is None:

@@ -254,7 +254,6 @@ class ClusterExecutor(ManifestExecutor):
         live_object = LiveObject(self.sized_object(job_object), self, job_object)
         if not self._check_can_adjust(handle, job_object, live_object, planned_object):
             return None
-        document = planned_object.document
         # New pods of a job that was resized would have the sizes of its start.
         if not live_object.is_resized and live_object.changes_in_place(planned_object, self.scales, self.resizes):
             document = self.change_object(plan, planned_object.document)
