@@ -24,7 +24,7 @@ from sizewright.training.session import Session
 
 ADDRESS = os.environ["SIZEWRIGHT_ADDRESS"]
 BATCH = 64
-PATIENCE_S = 120.0
+PATIENCE_S = 600.0
 
 
 def small_job() -> Job:

@@ -105,12 +105,10 @@ def check_change(bed: Bed, transport: str, samples: int) -> None:
     assert groups_of(driver.pid) == []
 
 
-@pytest.mark.timeout(240)
 def test_spread_servers_and_packed_workers_change_live_and_leave_nothing(bed: Bed) -> None:
     check_change(bed, "tcp", 180_000)
 
 
-@pytest.mark.timeout(240)
 def test_live_changes_over_the_ray_transport(bed: Bed) -> None:
     check_change(bed, "ray", 160_000)
 
@@ -133,7 +131,6 @@ def test_wrong_address_or_token_gives_one_error(
     assert groups_of(pid["pid"]) == []
 
 
-@pytest.mark.timeout(120)
 def test_user_command_runs_on_the_cluster_and_leaves_nothing(bed: Bed) -> None:
     driver = Driver(bed, "command")
     report = driver.next()
@@ -147,7 +144,6 @@ def test_user_command_runs_on_the_cluster_and_leaves_nothing(bed: Bed) -> None:
     assert groups_of(driver.pid) == []
 
 
-@pytest.mark.timeout(120)
 def test_workers_do_not_import_from_the_drivers_folder(bed: Bed, tmp_path: Path) -> None:
     """Others may write there; on a Ray of ours workers start in an empty folder."""
     tmp_path.chmod(0o1777)
@@ -158,7 +154,6 @@ def test_workers_do_not_import_from_the_drivers_folder(bed: Bed, tmp_path: Path)
     driver.end()
 
 
-@pytest.mark.timeout(120)
 def test_lost_machine_loses_only_work_since_the_last_snapshot(bed: Bed) -> None:
     """The last one here: the bed has one machine less afterwards."""
     driver = Driver(bed, "lose", "500000")

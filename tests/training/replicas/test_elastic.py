@@ -107,7 +107,7 @@ def test_synchronous_scaling_loses_no_sample(tmp_path: Path) -> None:
 @pytest.mark.long
 def test_consistent_checkpoint_resumes_at_another_allocation(tmp_path: Path) -> None:
     samples = 24_000
-    with session(samples, step_s=0.02) as running:
+    with session(samples, step_s=0.2) as running:  # slow steps, so that a busy host has not trained all by then
         running.scale(Allocation.of(2, 2, 0.3, 0.2, 48))  # not the job's own batch size
         running.wait(1.0)
         running.checkpoint(tmp_path)
@@ -502,22 +502,21 @@ def test_run_with_ten_kills_completes_and_leaves_nothing(tmp_path: Path) -> None
 
 
 @pytest.mark.long
-def test_memory_stays_flat_over_minutes_of_changes() -> None:
+def test_memory_stays_flat_over_changes() -> None:
     """Of this process, the keeper, and the largest of each role; the job's rows are all there soon."""
-    rng = random.Random(5)
-    end = time.monotonic() + 120
+    rng, changes = random.Random(5), 25
     readings: dict[str, list[int]] = {}
     with Session(small_job(), samples=10**9, snapshot_s=1.0, recover=True, reserve={"worker": 1, "ps": 1}) as running:
         running.scale(SMALL)
-        while time.monotonic() < end:
+        for _ in range(changes):
             change(running, rng)
-            running.wait(2.0)
+            running.wait(1.0)
             assert trains_on(running)
             for name, size in resident_bytes().items():
                 readings.setdefault(name, []).append(size)
         outcome = running.outcome()
     assert not outcome.failures
-    assert len(outcome.changes) > 15
+    assert len(outcome.changes) == changes + 1
     assert readings.keys() == {"here", "ray::SnapshotStore", "ray::PsActor", "ray::WorkerActor"}
     for name, sizes in readings.items():
         half = len(sizes) // 2
