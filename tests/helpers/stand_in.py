@@ -129,9 +129,9 @@ class StandIn:
         key = (kind, namespace, name)
         with self.lock:
             before, owners = self.objects.get(key), dict(self.owners.get(key, {}))
-            uid = body["metadata"].get("uid")
-            if uid and uid != (before or {}).get("metadata", {}).get("uid"):
-                raise RefusedError(409, f"the UID in the precondition ({uid}) does not match the UID in record")
+            if before is None and "uid" in body["metadata"]:
+                raise RefusedError(409, f"uid mismatch: {body['metadata']['uid']} does not exist")
+            _check_uid(body, before or body)
             after = (
                 copy.deepcopy(before) if before else {"apiVersion": body["apiVersion"], "kind": kind, "metadata": {}}
             )
@@ -184,11 +184,10 @@ class StandIn:
     def annotate(self, kind: str, namespace: str, name: str, body: Object) -> Object:
         """Merge annotations into an object; nothing else is merged."""
         with self.lock:
+            _check_uid(body, self.objects[kind, namespace, name])
             meta = self.objects[kind, namespace, name]["metadata"]
-            if (uid := body["metadata"].pop("uid")) != meta["uid"]:
-                raise RefusedError(409, f"the UID in the precondition ({uid}) does not match the UID in record")
             assert body.keys() == {"metadata"}
-            assert body["metadata"].keys() == {"annotations"}
+            assert body["metadata"].keys() == {"uid", "annotations"}
             merged = {**meta.get("annotations", {}), **body["metadata"]["annotations"]}
             meta["annotations"] = {key: value for key, value in merged.items() if value is not None}
             return self.objects[kind, namespace, name]
@@ -198,6 +197,7 @@ class StandIn:
         with self.lock:
             if (pod := self.pods.get(name)) is None:
                 raise RefusedError(404, f"pods {name!r} not found")
+            _check_uid(body, pod)
             if dry_run:
                 pod = copy.deepcopy(pod)
             containers = {each["name"]: each for each in pod["spec"]["containers"]}
@@ -383,6 +383,12 @@ def _validate(kind: str, body: Object) -> None:
     if errors := list(schema.iter_errors(body)):
         causes = [(".".join(map(str, error.absolute_path)), error.message) for error in errors]
         raise RefusedError(422, f"{kind} is invalid", causes)
+
+
+def _check_uid(body: Object, document: Object) -> None:
+    uid = document["metadata"].get("uid")
+    if body["metadata"].get("uid", uid) != uid:
+        raise RefusedError(422, f"{document['kind']} is invalid", [("metadata.uid", "field is immutable")])
 
 
 def _leaves(value: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:

@@ -27,6 +27,8 @@ _TIMEOUTS_PER_ANSWER = 3
 _RETRIED_STATUS = (429, 500, 502, 503, 504)
 _INVALID_BODY = "failed to create typed patch object"
 """The words with which server-side apply refuses invalid fields; its status is 500 then."""
+_OTHER_OBJECT = ("UID in", "uid mismatch")
+"""The words with which the server refuses the uid of a request; its status is 409 then."""
 _CLIENT_ERRORS = (ValueError, KeyError, TypeError, AttributeError, RecursionError)
 """The errors that the client library raises for answers that it does not expect."""
 
@@ -159,15 +161,16 @@ class KubeApi:
         return any(each["name"] == "pods/resize" for each in self._served("v1"))
 
     def resize_pod(
-        self, namespace: str, pod: str, container: str, resources: Mapping[str, Any], *, dry_run: bool = False
+        self, namespace: str, pod: str, uid: str, container: str, resources: Mapping[str, Any], *, dry_run: bool = False
     ) -> None:
         """Ask for other resources of a running container; its node carries it out later.
 
-        Raises InputError if the server refuses them or has no such pod, ForbiddenError if a quota does not allow them
-        or the user may not resize pods.
+        Raises InputError if the server refuses them or has no pod of this name and uid, ForbiddenError if a quota does
+        not allow them or the user may not resize pods.
         """
         path = f"/api/v1/namespaces/{namespace}/pods/{pod}/resize"
-        body = {"spec": {"containers": [{"name": container, "resources": dict(resources)}]}}
+        containers = [{"name": container, "resources": dict(resources)}]
+        body = {"metadata": {"uid": uid}, "spec": {"containers": containers}}
         request = f"resize Pod {namespace}/{pod}"
         if self._patch(request, path, body, "application/strategic-merge-patch+json", dry_run=dry_run) is None:
             raise InputError(f"Cannot {request}: the pod is gone.", "Look at the job's state, and try again.")
@@ -270,7 +273,7 @@ def _no_answer(request: str, error: Exception, *, changes: bool) -> EngineError:
 def _may_retry(error: Any) -> bool:
     """Return whether a request may succeed if it is repeated after an ApiException."""
     if error.status == 409:  # others own a field, or the object was replaced; or it has just been changed
-        return not _owned_fields(error) and "UID in" not in str(error.body)
+        return not _owned_fields(error) and not any(words in str(error.body) for words in _OTHER_OBJECT)
     return error.status in _RETRIED_STATUS and _INVALID_BODY not in str(error.body)
 
 
@@ -299,6 +302,8 @@ def _translate(request: str, error: Any) -> SizewrightError:
     status, causes = _details(error)
     fields = "; ".join(f"{each.get('field')}: {each.get('message')}" for each in causes)
     message = str(status.get("message") or error.reason or error.status).rstrip(".")
+    if any(each.get("field") == "metadata.uid" for each in causes):
+        return InputError(f"Cannot {request}: another object has its name now.", "Make a new plan from what runs.")
     if error.status == 409:
         remedy = "Somebody else changes it at the same time. Look at its state, and try again."
         if _owned_fields(error):

@@ -35,6 +35,7 @@ from sizewright.executors.kubernetes.pod_resize import (
     amounts_of,
     check_resizes,
     exceeds,
+    report_beside,
     resized,
 )
 from sizewright.executors.kubernetes.pods import Pods, has_ended, is_running
@@ -48,7 +49,7 @@ from sizewright.executors.plan_checks import (
     check_not_ended,
 )
 from sizewright.executors.time_to_first_step import TimeToFirstStep, same_replicas
-from sizewright.spec import Capabilities, ChangeCost, Handle, Job, Metrics, Outcome, Plan, Role
+from sizewright.spec import ROLES, Allocation, Capabilities, ChangeCost, Handle, Job, Metrics, Outcome, Plan, Role
 from sizewright.spec.outcome import Status
 
 _LOG = logging.getLogger(__name__)
@@ -282,7 +283,9 @@ class ClusterExecutor(ManifestExecutor):
             document["metadata"]["uid"] = _uid(job_object)  # never a new object
             return _Change(job_object, document, in_place=True, resizes=resizes)
         written = self._to_apply({"metadata": {}}, planned_object.plan)["metadata"]["annotations"]
-        annotations = {**dict.fromkeys(OF_A_PLAN), **written, RESIZED: as_annotation(planned_object.sizes)}
+        sizes = planned_object.sizes
+        is_as_at_start = sizes == self.sizes_of(self.sized_object(job_object))
+        annotations = {**dict.fromkeys(OF_A_PLAN), **written, RESIZED: None if is_as_at_start else as_annotation(sizes)}
         return _Change(job_object, document, in_place=True, resizes=resizes, annotations=annotations)
 
     def _change_kind(self, plan: Plan) -> ChangeKind | None:
@@ -367,7 +370,7 @@ class ClusterExecutor(ManifestExecutor):
             self._check_still_runs(handle, change.job_object)
             self._report_restart(handle, error)
             return False
-        if change.annotations is not None:
+        if change.annotations is not None and change.annotations[RESIZED]:
             _LOG.warning(
                 f"The pods of {self.kind} {handle.id} were resized. A pod that replaces one of them gets the earlier "
                 "size, since the object stays as it was at the start."
@@ -456,7 +459,7 @@ class ClusterExecutor(ManifestExecutor):
         if plan.kind == "keep" or live_object.was_applied_by(planned_object):
             return False
         check_not_ended(f"{self.kind} {handle.id}", self.end_status(job_object) is not None)
-        running = self.observe(handle).allocation if live_object.is_resized else None
+        running = self._allocation_of_resized(handle, job_object, live_object)
         if not (running and plan.current and same_replicas(running, plan.current)):
             live_object.check_current(plan)
         # Pods that replace resized ones have the sizes of the start.
@@ -465,6 +468,18 @@ class ClusterExecutor(ManifestExecutor):
         live_object.check_cool_down(plan, self._clock())
         self._check_base(job_object)
         return True
+
+    def _allocation_of_resized(
+        self, handle: Handle, job_object: Mapping[str, Any], live_object: LiveObject
+    ) -> Allocation | None:
+        """Return the allocation of a job's pods that were resized; None if none were, or not all pods run."""
+        if not live_object.is_resized:
+            return None
+        pods = self._pods.setdefault(handle.id, self._new_pods(job_object, handle))
+        running = pods.allocation(self._pod_objects(handle, job_object))
+        expected = Allocation(**live_object.sizes, batch_size=1)
+        all_run = running and all(running.replicas(role) == expected.replicas(role) for role in ROLES)
+        return running if all_run else None
 
     def _check_base(self, job_object: Mapping[str, Any]) -> None:
         """Raise InputError if the job was made from a base manifest and this executor has none."""
@@ -539,7 +554,7 @@ class ClusterExecutor(ManifestExecutor):
         kept.remove()
         if restored:
             sentence = f"{self.kind} {handle.id} was deleted for this change, and was started again as it was before."
-            _report(sentence, cause)
+            report_beside(cause, sentence)
 
     def _restore(self, handle: Handle, job_object: dict[str, Any], kept: ObjectCopy, cause: BaseException) -> bool:
         """Start the job again if it was deleted, and return whether it was. Repeat failed requests for a while."""
@@ -731,11 +746,3 @@ def _reason(error: BaseException) -> str:
         return "was interrupted"
     message = error.message if isinstance(error, SizewrightError) else f"{type(error).__name__}: {error}"
     return f"failed ({message.rstrip('.')})"
-
-
-def _report(sentence: str, error: BaseException) -> None:
-    """Tell the user a sentence beside an error: in its message, or by a warning if it is an interrupt."""
-    if isinstance(error, SizewrightError):
-        error.message = f"{error.message} {sentence}"
-    else:
-        _LOG.warning(sentence)

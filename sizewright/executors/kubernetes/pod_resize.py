@@ -6,6 +6,7 @@ A node answers in the pod's status: the resize is pending because it does not fi
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from time import monotonic, sleep
@@ -14,7 +15,10 @@ from typing import Any, NamedTuple
 from sizewright.errors import EngineError, ForbiddenError, InputError, SizewrightError
 from sizewright.executors.kubernetes.api import KubeApi
 from sizewright.executors.kubernetes.container_spec import YamlMap, is_same
+from sizewright.executors.kubernetes.pods import has_ended, uid_of
 from sizewright.spec.units import read_bytes, read_cores
+
+_LOG = logging.getLogger(__name__)
 
 _READ = {"cpu": read_cores, "memory": read_bytes}
 _POLL_S = 0.5
@@ -29,6 +33,7 @@ class PodResize(NamedTuple):
     """The resize of one container: `requests` and `limits` of cores and memory, before and after."""
 
     pod: str
+    uid: str
     container: str
     before: Amounts
     after: Amounts
@@ -39,12 +44,12 @@ class PodResize(NamedTuple):
 
         Raises NotResizedError if the container has other kinds of amounts, or would be restarted.
         """
-        name = pod["metadata"]["name"]
+        name, uid = pod["metadata"]["name"], uid_of(pod)
         after = amounts_of(planned)
         before = {part: _only(amounts_of(container.get("resources")).get(part, {}), after[part]) for part in after}
         if {part: set(amounts) for part, amounts in before.items()} != {part: set(after[part]) for part in after}:
             raise NotResizedError(f"Pod {name} requests or limits other resources than the plan.", "Restart the job.")
-        resize = cls(name, container["name"], before, after)
+        resize = cls(name, uid, container["name"], before, after)
         for policy in container.get("resizePolicy") or []:
             if policy.get("restartPolicy") != "NotRequired" and policy.get("resourceName") in resize.changed:
                 why = f"a change of {policy.get('resourceName')} restarts its container"
@@ -74,20 +79,27 @@ def resized(
     """Resize containers, and yield once all have their new sizes, at most `timeout_s` later.
 
     `selector` selects the pods by their labels. Raises NotResizedError if the server or a node does not resize a pod.
-    After this and any other error, also of the body, or an interrupt, the pods are given their earlier sizes again; the
-    error names those that keep the new size.
+    After this, any other error before the body, or an interrupt, the pods are given their earlier sizes again, and so
+    they are if the body raises an InputError. After another error of the body they keep their new sizes, since the
+    server may have carried out the body's request. The error names pods that may keep the new size.
     """
     asked: list[PodResize] = []
     try:
         for resize in sorted(resizes, key=lambda each: each.grows):  # what shrinks leaves quota for what grows
             asked.append(resize)
-            _ask(api, namespace, resize)
+            try:
+                _ask(api, namespace, resize)
+            except (NotResizedError, InputError):
+                asked.pop()
+                raise
         _await(api, namespace, selector, resizes, timeout_s)
-        yield
     except BaseException as error:
-        kept = [each.pod for each in reversed(asked) if not _undone(api, namespace, each)]
-        if kept and isinstance(error, SizewrightError):
-            error.message += f" Pods that may keep the new size: {', '.join(kept)}."
+        _undo(api, namespace, asked, error)
+        raise
+    try:
+        yield
+    except InputError as error:
+        _undo(api, namespace, asked, error)
         raise
 
 
@@ -119,7 +131,7 @@ def _only(amounts: Mapping[str, Any], names: Mapping[str, Any]) -> dict[str, Any
 
 def _ask(api: KubeApi, namespace: str, resize: PodResize, *, dry_run: bool = False) -> None:
     try:
-        api.resize_pod(namespace, resize.pod, resize.container, resize.after, dry_run=dry_run)
+        api.resize_pod(namespace, resize.pod, resize.uid, resize.container, resize.after, dry_run=dry_run)
     except ForbiddenError as error:
         if "pods/resize" in error.message:  # the permission is missing; anything else forbids the size itself
             raise NotResizedError(error.message, error.remedy) from None
@@ -128,12 +140,28 @@ def _ask(api: KubeApi, namespace: str, resize: PodResize, *, dry_run: bool = Fal
         raise NotResizedError(error.message, error.remedy) from None
 
 
-def _undone(api: KubeApi, namespace: str, resize: PodResize) -> bool:
-    try:
-        api.resize_pod(namespace, resize.pod, resize.container, resize.before)
-    except SizewrightError:
-        return False
-    return True
+def _undo(api: KubeApi, namespace: str, asked: Sequence[PodResize], cause: BaseException) -> None:
+    """Give pods their earlier sizes again; tell beside the cause which ones may keep the new size."""
+    kept: list[str] = []
+    answers = True
+    for resize in reversed(asked):
+        try:
+            if answers:
+                api.resize_pod(namespace, resize.pod, resize.uid, resize.container, resize.before)
+                continue
+        except SizewrightError as error:
+            answers = isinstance(error, InputError)  # the others would wait for a silent server, one after the other
+        kept.append(resize.pod)
+    if kept:
+        report_beside(cause, f"Pods that may keep the new size: {', '.join(kept)}.")
+
+
+def report_beside(error: BaseException, sentence: str) -> None:
+    """Tell the user a sentence beside an error: in its message, or by a warning if it is an interrupt."""
+    if isinstance(error, SizewrightError):
+        error.message = f"{error.message} {sentence}"
+    else:
+        _LOG.warning(sentence)
 
 
 def _await(api: KubeApi, namespace: str, selector: str, resizes: Sequence[PodResize], timeout_s: float) -> None:
@@ -156,7 +184,7 @@ def _missing(pods: Mapping[str, Mapping[str, Any]], resizes: Sequence[PodResize]
     for resize in resizes:
         pod = pods.get(resize.pod)
         status: Mapping[str, Any] = (pod or {}).get("status") or {}
-        if pod is None or status.get("phase") in ("Succeeded", "Failed"):
+        if pod is None or uid_of(pod) != resize.uid or has_ended(pod):
             # No reason for a restart: the job may be about to end.
             raise InputError(f"Pod {resize.pod} has ended or was deleted meanwhile.", "Make a new plan from what runs.")
         observed = status.get("observedGeneration")

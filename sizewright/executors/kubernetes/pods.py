@@ -79,17 +79,17 @@ class Pods:
         usage_of = {usage["metadata"]["name"]: usage for usage in usages}
         running = []
         for pod in filter(is_running, sorted(pods, key=_age)):
-            if state := self._states.get(_uid(pod)) or self._new_state(pod):
+            if state := self._states.get(uid_of(pod)) or self._new_state(pod):
                 running.append(pod)
-                self._states[_uid(pod)] = self._updated(state, pod, usage_of.get(pod["metadata"]["name"]), log)
+                self._states[uid_of(pod)] = self._updated(state, pod, usage_of.get(pod["metadata"]["name"]), log)
         samples = [state.samples for state in self._states.values() if state.role in ("worker", "chief")]
         counts_job = self._progress.counts == "job" and self._progress.source != "log_samples"
         trained = max(samples, default=0) if counts_job else sum(samples)
         return Metrics(
-            replicas=tuple(self._metrics(self._states[_uid(pod)]) for pod in running),
+            replicas=tuple(self._metrics(self._states[uid_of(pod)]) for pod in running),
             samples_trained=trained,
             samples_left=self._job.samples_left(trained),
-            allocation=self._allocation(running),
+            allocation=self.allocation(running),
         )
 
     def _updated(self, state: _PodState, pod: dict[str, Any], usage: dict[str, Any] | None, log: ReadLog) -> _PodState:
@@ -157,11 +157,11 @@ class Pods:
             **counters(state.reading, samples=state.samples),
         )
 
-    def _allocation(self, running: Sequence[dict[str, Any]]) -> Allocation | None:
-        """Return the allocation by the requests of the running pods, or None if no worker runs."""
+    def allocation(self, pods: Sequence[dict[str, Any]]) -> Allocation | None:
+        """Return the allocation by the requests of the pods that run, or None if no worker runs."""
         groups: dict[Role, list[Group]] = {}
-        for pod in running:
-            role = self._states[_uid(pod)].role
+        places = [(pod, place[0]) for pod in pods if is_running(pod) and (place := self.group_of(pod))]
+        for pod, role in places:
             spec = self._container_spec(pod)
             if not spec.asks_for_cores:
                 continue
@@ -174,7 +174,7 @@ class Pods:
                 of_role[same] = size.model_copy(update={"replicas": of_role[same].replicas + 1})
         if "worker" not in groups:
             return None
-        worker = next(pod for pod in running if self._states[_uid(pod)].role == "worker")
+        worker = next(pod for pod, role in places if role == "worker")
         batch_size = self._container_spec(worker).read_batch_size(self._job.training.batch_size)
         return Allocation(**{role: tuple(of_role) for role, of_role in groups.items()}, batch_size=batch_size)
 
@@ -230,7 +230,8 @@ def has_ended(pod: Mapping[str, Any]) -> bool:
     return (pod.get("status") or {}).get("phase") in ("Succeeded", "Failed")
 
 
-def _uid(pod: dict[str, Any]) -> str:
+def uid_of(pod: Mapping[str, Any]) -> str:
+    """Return what tells a pod from others of its name."""
     return str(pod["metadata"].get("uid") or pod["metadata"]["name"])
 
 

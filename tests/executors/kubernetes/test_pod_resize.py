@@ -67,7 +67,7 @@ def uids(server: StandIn) -> set[str]:
 
 
 def resources(server: StandIn) -> list[Any]:
-    return [pod["spec"]["containers"][0]["resources"] for pod in server.pods.values()]
+    return [copy.deepcopy(pod["spec"]["containers"][0]["resources"]) for pod in server.pods.values()]
 
 
 @pytest.mark.parametrize("name", RESIZING)
@@ -272,6 +272,98 @@ def test_pods_shrink_back_where_the_object_cannot_be_annotated(server: StandIn, 
     server.fail("PATCH", "/ctr-ps-0-0/resize", 422, after=2)
     with pytest.raises(InputError, match="Pods that may keep the new size: ctr-ps-0-0"):
         executor.adjust(handle, plan)
+
+
+def test_pods_keep_their_sizes_where_the_answer_to_the_last_request_is_lost(server: StandIn, make: Make) -> None:
+    """The object may have the new plan. The same plan is carried out again."""
+    executor = make("jobset")
+    handle, pods, earlier = launched(executor), uids(server), resources(server)
+    plan = adjust(of("jobset", 2, 1.0, 1.0), of("jobset", 2, 2.0, 1.0))
+    server.fail("PATCH", "/jobsets/ctr", 500, times=4)
+    with pytest.raises(EngineError, match="failed to annotate JobSet"):
+        executor.adjust(handle, plan)
+    assert earlier != resources(server)
+    executor.adjust(handle, plan)
+    assert server.objects["JobSet", "default", "ctr"]["metadata"]["annotations"]["sizewright/plan"] == "p-2"
+    assert uids(server) == pods
+
+
+@pytest.mark.parametrize("error", [EngineError("The server is silent."), KeyboardInterrupt()])
+def test_silent_server_is_asked_once_to_undo_resizes(
+    server: StandIn,
+    make: Make,
+    error: BaseException,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    executor = make("jobset")
+    handle = launched(executor)
+    server.node = lambda pod: "Deferred"
+
+    def end(_: float) -> None:
+        server.asked.clear()
+        server.fail("PATCH", "/resize", 500, times=4)
+        raise error
+
+    monkeypatch.setattr(pod_resize, "sleep", end)
+    with pytest.raises(type(error)) as raised:
+        executor.adjust(handle, adjust(of("jobset", 2, 1.0, 1.0), of("jobset", 2, 2.0, 1.0)))
+    told = str(raised.value) if isinstance(error, EngineError) else caplog.text
+    assert "Pods that may keep the new size: ctr-ps-0-0, ctr-worker-0-1, ctr-worker-0-0." in told
+    assert sum("/resize" in line for line in server.asked) == 4, "one request, and its repetitions"
+
+
+def test_pod_of_the_same_name_is_not_resized(server: StandIn, make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    executor = make("jobset")
+    handle, earlier = launched(executor), resources(server)
+    server.node = lambda pod: "Deferred"
+
+    def replaced(_: float) -> None:
+        server.pods["ctr-worker-0-0"]["metadata"]["uid"] = "another"
+
+    monkeypatch.setattr(pod_resize, "sleep", replaced)
+    with pytest.raises(
+        InputError, match=r"ctr-worker-0-0 has ended or was deleted.*keep the new size: ctr-worker-0-0\."
+    ):
+        executor.adjust(handle, adjust(of("jobset", 2, 1.0, 1.0), of("jobset", 2, 2.0, 1.0)))
+    assert sum(after == before for after, before in zip(resources(server), earlier, strict=True)) == 2
+
+
+def test_pod_that_is_missing_for_a_moment_restarts_nothing(server: StandIn, make: Make) -> None:
+    executor = make("jobset")
+    handle = launched(executor)
+    sizes = of("jobset", 2, 2.0, 1.0)
+    executor.adjust(handle, adjust(of("jobset", 2, 1.0, 1.0), sizes))
+    pods = uids(server)
+    del server.pods["ctr-worker-0-1"]
+    seen = executor.observe(handle).allocation
+    assert seen is not None
+    with pytest.raises(InputError, match="was made for"):
+        executor.adjust(handle, adjust(seen, sizes, 3))
+    assert uids(server) < pods
+
+
+def test_resized_job_is_changed_without_its_logs(server: StandIn, make: Make) -> None:
+    """The user may list pods, and may not read their logs."""
+    executor = make("jobset")
+    handle, pods = launched(executor), uids(server)
+    sizes = [of("jobset", 2, 1.0, 1.0), of("jobset", 2, 2.0, 1.0), of("jobset", 2, 1.5, 1.0)]
+    server.fail("GET", "/log", 403, times=100)
+    for number, (before, after) in enumerate(itertools.pairwise(sizes), 2):
+        executor.adjust(handle, adjust(before, after, number))
+    assert uids(server) == pods
+
+
+def test_job_that_has_its_first_sizes_again_scales_in_place(server: StandIn, make: Make) -> None:
+    executor = make("volcano")
+    handle, pods = launched(executor), uids(server)
+    server.objects["Job", "default", "ctr"]["metadata"].setdefault("labels", {})["kueue.x-k8s.io/queue-name"] = "teams"
+    sizes = [of("volcano", 2, *size) for size in ((1.0, 1.0), (0.5, 1.0), (1.0, 1.0))]
+    for number, (before, after) in enumerate(itertools.pairwise([*sizes, of("volcano", 3, 1.0, 1.0)]), 2):
+        executor.adjust(handle, adjust(before, after, number))
+        annotations = server.objects["Job", "default", "ctr"]["metadata"]["annotations"]
+        assert ("sizewright/resized" in annotations) == (number == 2)
+    assert uids(server) > pods
 
 
 def test_pods_that_the_platform_replaced_are_resized_again(server: StandIn, make: Make) -> None:
