@@ -8,7 +8,7 @@ import random
 import string
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 NAMES = (
@@ -59,8 +59,8 @@ class Hunt:
         self.secrets: list[str] = []
         self.outputs: dict[str, str] = {}
 
-    def run(self, trials: int) -> tuple[int, list[str]]:
-        """Return how many secrets were tried, and where each leaked one was found."""
+    def run(self, trials: int, executors: Sequence[str] = RENDERERS) -> tuple[int, list[str]]:
+        """Render plans for the executors; return how many secrets were tried, and where each leaked one was found."""
         env = {name: self._secret("{mixed}") for name in NAMES}
         env |= {f"SETTING_{chr(65 + i)}": self._secret(form) for i, form in enumerate(FORMS)}
         words = " ".join(self._secret(flag) for flag in FLAGS)
@@ -71,7 +71,7 @@ class Hunt:
         self._sizewright("profile", "flags.yaml", "--trials", str(trials), "--accept-drift")
         for form in ("table", "json", "yaml"):
             self._sizewright("recommend", "own.yaml", "-o", form)
-        for executor in RENDERERS:
+        for executor in executors:
             self._sizewright("recommend", "own.yaml", "--executor", executor, "--out", f"{executor}.out")
             self._sizewright("recommend", "flags.yaml", "--executor", executor, fails="what looks like a secret")
         run = ("--no-tune", "--workers", "1", "--worker-cpu", "0.5", "--samples", "6400", "--decisions", "made.jsonl")

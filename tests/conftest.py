@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -35,6 +36,17 @@ def own_store(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setenv("SIZEWRIGHT_SERIES_LOCK", f"sizewright-tests-{os.getpid()}")  # other profiles may run
+
+
+@pytest.fixture(scope="module")
+def one_ray() -> Iterator[None]:
+    """Keep one Ray over the tests of a module, each of whose sessions would start one of its own."""
+    pytest.importorskip("ray")
+    from sizewright.training.ray.engine import Engine
+
+    engine = Engine()
+    yield
+    engine.stop()
 
 
 @pytest.fixture

@@ -132,12 +132,12 @@ class TestFileAsJson(Contract):
         return FileExecutor(format="json")
 
 
+@pytest.mark.usefixtures("one_ray")
 class TestLocal(Contract):
-    """Trains for real: a Ray is started for most tests."""
+    """Trains for real."""
 
     timeout_s = 120.0
 
     @pytest.fixture
     def executor(self) -> Executor:
-        pytest.importorskip("ray")
         return LocalExecutor()
