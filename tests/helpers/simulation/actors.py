@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import pickle
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -80,11 +81,16 @@ class SimRay:
     )  # fmt: skip
 
     def __init__(self, scheduler: Scheduler, driver: Process) -> None:
-        self.scheduler, self.driver, self.alive = scheduler, driver, True
+        self.scheduler, self.driver, self.gone_s = scheduler, driver, math.inf
         self.actors: list[Handle] = []
         self._changed = Signal(scheduler)
         self._refs = 0
         driver.on_kill.append(self._driver_died)
+
+    @property
+    def alive(self) -> bool:
+        """Return whether Ray's own processes run."""
+        return self.gone_s == math.inf
 
     def remote(self, **_: Any) -> Any:
         return lambda cls: ActorClass(self, cls)

@@ -32,9 +32,12 @@ def test_server_counts_match_the_outcome() -> None:
         assert not report.violations, str(report)
 
 
-@pytest.mark.parametrize("seed", [31_208, 95_273, 60_348, 87_899])
+@pytest.mark.parametrize("seed", [31_208, 95_273, 60_348, 87_899, 91_204])
 def test_schedule_that_had_a_violation_has_none(seed: int) -> None:
-    """A late snapshot of a cut connection (two), workers that waited crosswise, and deaths amid the outcome."""
+    """A late snapshot of a cut connection (two), workers that waited crosswise, and deaths amid the outcome.
+
+    The last is a loss that is counted long after Ray has gone, so that its age says nothing about snapshots.
+    """
     report = run_schedule(seed)
     assert not report.violations, str(report)
 
