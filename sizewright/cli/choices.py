@@ -4,7 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-EXECUTORS = ("dlrover", "file", "jobset", "kubeflow", "kuberay", "local", "ray", "slurm", "trainjob", "volcano")
+EXECUTORS = (
+    "dlrover",
+    "file",
+    "jobset",
+    "kubeflow",
+    "kuberay",
+    "local",
+    "pytorchjob",
+    "ray",
+    "slurm",
+    "trainjob",
+    "volcano",
+)
 MODELS = ("default", "phases", "dlrover", "optimus", "ernest", "usl", "allreduce", "gp", "lightgbm")
 POLICIES = (
     "default", "fifo", "sjf", "doubling", "slope", "hull", "dynamic", "mip", "lagrangian", "weighted-greedy",

@@ -72,7 +72,7 @@ POLICY_HELP = (
 )
 EXECUTOR_HELP = (
     f"The executor that carries out the plan: {', '.join(EXECUTORS)}, or one of your own. "
-    "The TFJobs of kubeflow are legacy."
+    "The TFJobs of kubeflow and PyTorchJobs are legacy."
 )
 
 SEEDS_HELP = "Number of runs, each with a different random seed."

@@ -23,6 +23,7 @@ _EXECUTORS = Plugins(
         "kubeflow": "sizewright.executors.kubernetes.kubeflow:KubeflowExecutor",
         "kuberay": "sizewright.executors.kubernetes.kuberay:KuberayExecutor",
         "local": "sizewright.executors.session.local:LocalExecutor",
+        "pytorchjob": "sizewright.executors.kubernetes.pytorchjob:PyTorchJobExecutor",
         "ray": "sizewright.executors.session.ray_cluster:RayExecutor",
         "slurm": "sizewright.executors.slurm.executor:SlurmExecutor",
         "trainjob": "sizewright.executors.kubernetes.trainjob:TrainJobExecutor",

@@ -95,10 +95,8 @@ class TestJobset(ClusterContract):
     name = "jobset"
 
 
-class TestTrainjob(ClusterContract):
-    """Without PS, which a TrainJob does not have."""
-
-    name = "trainjob"
+class WithoutPs(ClusterContract):
+    """The platform's jobs have no PS."""
 
     @pytest.fixture
     def launch_plan(self) -> Plan:
@@ -108,6 +106,14 @@ class TestTrainjob(ClusterContract):
     def adjust_plan(self) -> Plan:
         before, after = map(without_ps, (IN_PODS, MORE_PODS))
         return Plan(id="p-2", kind="adjust", job=JOB, current=before, target=after, reason="more samples")
+
+
+class TestTrainjob(WithoutPs):
+    name = "trainjob"
+
+
+class TestPytorchjob(WithoutPs):
+    name = "pytorchjob"
 
 
 class TestVolcano(ClusterContract):

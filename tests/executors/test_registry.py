@@ -25,8 +25,8 @@ def test_executors_are_found_by_name() -> None:
 def test_unknown_executor_error_lists_the_known_ones() -> None:
     with pytest.raises(
         InputError,
-        match=r"no executor 'nobody'\. Known: dlrover, file, jobset, kubeflow, kuberay, local, ray, slurm, trainjob, "
-        r"volcano\.",
+        match=r"no executor 'nobody'\. Known: dlrover, file, jobset, kubeflow, kuberay, local, pytorchjob, ray, slurm, "
+        r"trainjob, volcano\.",
     ):
         get_executor("nobody")
     with pytest.raises(InputError, match="did you mean 'dlrover'"):
@@ -53,6 +53,7 @@ def test_plugins_register_executors(monkeypatch: pytest.MonkeyPatch) -> None:
         "kuberay",
         "local",
         "mine",
+        "pytorchjob",
         "ray",
         "slurm",
         "trainjob",

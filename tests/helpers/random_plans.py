@@ -46,3 +46,12 @@ def plans(draw: st.DrawFn, *, max_groups: int = 1, sides: bool = True, kind: str
         migrate=draw(st.just(()) | st.just(("ps-1",))), cooldown_s=draw(st.floats(0, 1e6)),
         expected=draw(st.none() | st.just(Estimate(value=2.0, lower=1.0, upper=3.0))),
     )  # fmt: skip
+
+
+def without_ps(plan: Plan) -> Plan:
+    """Return the plan with workers only."""
+    nothing = {"ps": (), "chief": (), "evaluator": ()}
+    allocations = {"target": plan.target, "current": plan.current, "lower": plan.lower, "upper": plan.upper}
+    return plan.model_copy(
+        update={name: each and each.model_copy(update=nothing) for name, each in allocations.items()}
+    )

@@ -29,7 +29,7 @@ from tests.helpers.stand_in_operators import IMMUTABLE, UnchangeableError, pods_
 
 Object = dict[str, Any]
 SERVED = {
-    "kubeflow.org/v1": {"tfjobs": "TFJob"},
+    "kubeflow.org/v1": {"tfjobs": "TFJob", "pytorchjobs": "PyTorchJob"},
     "batch.volcano.sh/v1alpha1": {"jobs": "Job"},
     "jobset.x-k8s.io/v1alpha2": {"jobsets": "JobSet"},
     "trainer.kubeflow.org/v1alpha1": {"trainjobs": "TrainJob"},
@@ -248,7 +248,7 @@ class StandIn:
         if pod is None:
             raise RefusedError(404, f"pod {name} not found")
         samples = int(RATE * (time.time() - pod["began"]))
-        if not any(word in name for word in ("worker", "chief", "-node-")):
+        if not any(word in name for word in ("worker", "chief", "-node-", "-master-")):
             return "waiting for workers\n"
         sums = {"samples": samples, "steps": samples // 64, "at_s": time.time()}
         container = {"cpu_s": samples / RATE / 2, "throttled_s": 0.0, "memory_peak_bytes": 700 << 20}

@@ -1,8 +1,8 @@
-"""The pods that the operators of six platforms create for a job, with the labels that the executors rely on.
+"""The pods that the operators of seven platforms create for a job, with the labels that the executors rely on.
 
-An ElasticJob's pods are replaced where sizes change; ScalePlans of its older releases come before it. A TFJob's and a
-Volcano job's pods keep the sizes they began with. A RayJob is not changed by its operator once it runs. The jobs of a
-running JobSet, and the trainer of a TrainJob, may not change.
+An ElasticJob's pods are replaced where sizes change; ScalePlans of its older releases come before it. The pods of a
+TFJob, a PyTorchJob and a Volcano job keep the sizes they began with. A RayJob is not changed by its operator once it
+runs. The jobs of a running JobSet, and the trainer of a TrainJob, may not change.
 """
 
 from __future__ import annotations
@@ -41,8 +41,9 @@ def pods_of(objects: dict[tuple[str, str, str], Object], existing: dict[str, Obj
     return pods
 
 
-def _tfjob(document: Object, _: Any) -> Iterator[tuple[str, int, list[Object], dict[str, str]]]:
-    for word, spec in document["spec"]["tfReplicaSpecs"].items():
+def _kubeflow(document: Object, _: Any) -> Iterator[tuple[str, int, list[Object], dict[str, str]]]:
+    key = {"TFJob": "tfReplicaSpecs", "PyTorchJob": "pytorchReplicaSpecs"}[document["kind"]]
+    for word, spec in document["spec"][key].items():
         for index in range(spec["replicas"]):
             keys = {"job-name": document["metadata"]["name"], "replica-type": word.lower(), "replica-index": str(index)}
             yield word, index, _containers(spec), {f"training.kubeflow.org/{k}": v for k, v in keys.items()}
@@ -115,8 +116,8 @@ def _containers(spec: Object) -> list[Object]:
 
 
 _REPLICAS = {
-    "TFJob": _tfjob, "Job": _volcano, "JobSet": _jobset, "TrainJob": _trainjob, "RayJob": _rayjob,
-    "ElasticJob": _elasticjob,
+    "TFJob": _kubeflow, "PyTorchJob": _kubeflow, "Job": _volcano, "JobSet": _jobset, "TrainJob": _trainjob,
+    "RayJob": _rayjob, "ElasticJob": _elasticjob,
 }  # fmt: skip
 
 

@@ -96,6 +96,8 @@ class ClusterExecutor(ManifestExecutor):
     """True if the operator replaces pods whose size changed."""
     resizes_pods: ClassVar[bool] = False
     """True if the sizes of running pods can be changed behind the operator's back."""
+    other_pods: ClassVar[Mapping[str, Role]] = {}
+    """The roles of pods whose label has a name that is not that of the role's entry."""
     keeps_start_sizes: ClassVar[bool] = True
     """True if nobody can change the sizes that the operator gives new pods of a running job."""
 
@@ -672,7 +674,8 @@ class ClusterExecutor(ManifestExecutor):
         except InputError:  # somebody has changed the object meanwhile
             names = []
         role_names = {**self.roles, **self.role_names(document)}
-        return Pods(job, self.labels, role_names, [*dict.fromkeys(names), *self.containers], self._clock)
+        roles = {**{name: role for role, name in role_names.items()}, **self.other_pods}
+        return Pods(job, self.labels, roles, [*dict.fromkeys(names), *self.containers], self._clock)
 
 
 def _is_queued(job_object: Mapping[str, Any]) -> bool:

@@ -26,12 +26,19 @@ class ContainerSizes(NamedTuple):
     memory_bytes: int | None
     gpus: int
 
+    @property
+    def processes(self) -> int | None:
+        """The processes that torchrun starts by default: one for each GPU, or else for each core."""
+        return self.gpus or (round_up_cores(self.cpu) if self.cpu else None)
+
 
 class Counter(NamedTuple):
     """A mapping of a manifest, and its keys that state the number of replicas: the first is read, all are written."""
 
     entry: YamlMap
     names: tuple[str, ...] = ("replicas",)
+    elsewhere: int = 0
+    """Replicas of the group that stand in another entry."""
 
 
 class ContainerSpec(NamedTuple):
@@ -55,7 +62,7 @@ class ContainerSpec(NamedTuple):
         plan does not have, and limits that are not set stay unchanged.
         """
         for name in self.counted_by.names:
-            self.counted_by.entry[name] = group.replicas
+            self.counted_by.entry[name] = group.replicas - self.counted_by.elsewhere
         resources = _get_or_create(self.container, self.resources, self.field)
         is_empty = not resources.get("requests") and not resources.get("limits")
         gpu = self.gpu_resource or (gpu_resource(group.gpu) if group.gpu else "")
@@ -102,8 +109,9 @@ class ContainerSpec(NamedTuple):
     @property
     def replicas(self) -> int:
         """The number of replicas. Raises InputError if it is not a whole number."""
-        name = self.counted_by.names[0]
-        return _read_count(self.counted_by.entry.get(name, 1), f"{self.field}.{name}")
+        counter = self.counted_by
+        name = counter.names[0]
+        return _read_count(counter.entry.get(name, 1), f"{self.field}.{name}") + counter.elsewhere
 
     def sizes(self) -> ContainerSizes:
         """Return the sizes that the manifest states; None for those that are missing or invalid."""

@@ -1,4 +1,4 @@
-"""Plans as TFJobs of Kubeflow's training operator, the common way to run PS training there."""
+"""Plans as TFJobs of Kubeflow's training operator, which run PS training."""
 
 from __future__ import annotations
 
@@ -44,27 +44,28 @@ class KubeflowExecutor(ClusterExecutor):
     keeps_start_sizes = False
 
     def minimal_manifest(self, plan: Plan, groups: Mapping[Role, tuple[Group, ...]]) -> dict[str, Any]:
-        """Return a manifest with one container per role. A replica that fails is restarted."""
+        """Return a manifest with one container per role."""
         policy: dict[str, Any] = {"cleanPodPolicy": "Running"}
         if plan.job.deploy.priority_class:
             policy["schedulingPolicy"] = {"priorityClass": plan.job.deploy.priority_class}
-        template = {"restartPolicy": "OnFailure"}
         return {
             "apiVersion": self.api_version,
             "kind": self.kind,
             "metadata": metadata(plan),
             "spec": {
                 "runPolicy": policy,
-                "tfReplicaSpecs": {
-                    self.roles[role]: {
-                        "replicas": 0,
-                        **template,
-                        "template": pod_template(plan, "tensorflow", "", self.container_command(plan, role, group)),
-                    }
-                    for role, (group,) in groups.items()
-                },
+                self.roles_path.partition(".")[2]: self.replica_specs(plan, groups),
             },
         }
+
+    def replica_specs(self, plan: Plan, groups: Mapping[Role, tuple[Group, ...]]) -> dict[str, Any]:
+        """Return the entries of the roles by name, without their sizes."""
+        return {self.roles[role]: self.replica_spec(plan, role, group) for role, (group,) in groups.items()}
+
+    def replica_spec(self, plan: Plan, role: Role, group: Group) -> dict[str, Any]:
+        """Return the entry of a role without its size. A replica that fails is restarted."""
+        template = pod_template(plan, self.containers[0], "", self.container_command(plan, role, group))
+        return {"replicas": 0, "restartPolicy": "OnFailure", "template": template}
 
     def adapt(self, document: YamlMap, plan: Plan, changes: Sequence[SizeChange]) -> Iterator[str]:
         """Adapt the gang's minimum and its resources, where the manifest has them."""
@@ -76,6 +77,6 @@ class KubeflowExecutor(ClusterExecutor):
         yield from fit_total(policy.get("minResources"), field, self.entries(document), needed)
 
     def end_status(self, document: Mapping[str, Any]) -> Status | None:
-        """Return the status by the TFJob's conditions."""
+        """Return the status by the job's conditions."""
         true = true_conditions(document)
         return "finished" if "Succeeded" in true else "failed" if "Failed" in true else None

@@ -256,7 +256,10 @@ class ManifestExecutor(RenderOnlyExecutor):
         for role in ROLES:
             groups = tuple(group for group in getattr(plan.target, role) if group.replicas)
             if groups and role not in self.roles:
-                raise InputError(f"A {self.kind} has no {role}, but plan {plan.id} has.", "Leave it out.")
+                raise InputError(
+                    f"A {self.kind} has no {role}, but plan {plan.id} has.",
+                    "Use executor jobset, which has a Job for each role.",
+                )
             if groups and not self.named_by:
                 only_group(plan.target, role)
             if groups:

@@ -62,7 +62,7 @@ class Pods:
         self,
         job: Job,
         labels: PodLabels,
-        role_names: Mapping[Role, str],
+        roles: Mapping[str, Role],
         containers: Sequence[str],
         clock: Callable[[], float],
     ) -> None:
@@ -70,7 +70,7 @@ class Pods:
         self._labels = labels
         self._containers = containers
         self._clock = clock
-        self._roles: dict[str, Role] = {name.lower(): role for role, name in role_names.items()}
+        self._roles = {name.lower(): role for name, role in roles.items()}
         self._progress = job.command.progress if job.command else Progress()
         self._states: dict[str, _PodState] = {}
 

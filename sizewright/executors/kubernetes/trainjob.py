@@ -8,12 +8,10 @@ from typing import Any, ClassVar
 from sizewright.errors import InputError
 from sizewright.executors.kubernetes.cluster_executor import ClusterExecutor
 from sizewright.executors.kubernetes.container_spec import (
-    ContainerSizes,
     ContainerSpec,
     Counter,
     YamlMap,
     expect_mapping,
-    round_up_cores,
 )
 from sizewright.executors.kubernetes.jobset import JobSetExecutor
 from sizewright.executors.kubernetes.objects import true_conditions
@@ -44,15 +42,6 @@ class TrainJobExecutor(ClusterExecutor):
     containers = ("node",)
     max_name_length = 63 - len("-node-0-000-xxxxx")  # of its pods
     resizes_pods = True
-
-    def groups(self, plan: Plan) -> dict[Role, tuple[Group, ...]]:
-        """Return the workers. Raises InputError for a plan with other roles, or that cannot be expressed otherwise."""
-        if others := [role for role, group in plan.target.groups if group.replicas and role not in self.roles]:
-            raise InputError(
-                f"A TrainJob has workers only, but plan {plan.id} has {' and '.join(dict.fromkeys(others))}.",
-                "Use executor jobset, which has a Job for each role.",
-            )
-        return super().groups(plan)
 
     def minimal_manifest(self, plan: Plan, groups: Mapping[Role, tuple[Group, ...]]) -> dict[str, Any]:
         """Return a manifest whose workers find each other by the host names of the runtime's headless service.
@@ -107,16 +96,11 @@ class TrainJobExecutor(ClusterExecutor):
         """Adapt the number of processes on a node, where it was that of its GPUs or cores."""
         for change in changes:
             trainer = change.spec.entry
-            if trainer.get("numProcPerNode") == (before := _processes(change.before)) and before is not None:
-                trainer["numProcPerNode"] = _processes(change.after) or before
+            if trainer.get("numProcPerNode") == (before := change.before.processes) and before is not None:
+                trainer["numProcPerNode"] = change.after.processes or before
         yield from ()
 
     def end_status(self, document: Mapping[str, Any]) -> Status | None:
         """Return the status by the TrainJob's conditions."""
         true = true_conditions(document)
         return "finished" if "Complete" in true else "failed" if "Failed" in true else None
-
-
-def _processes(sizes: ContainerSizes) -> int | None:
-    """Return the processes that torchrun starts on a node by default: one for each GPU, or else for each core."""
-    return sizes.gpus or (round_up_cores(sizes.cpu) if sizes.cpu else None)

@@ -30,8 +30,8 @@ ADJUST = Plan(id="p-2", kind="adjust", job=Job(name="ctr"), current=ONE, target=
 
 
 def plans_for(name: str) -> tuple[Plan, Plan]:
-    """Return a launch and a change; a TrainJob has no PS."""
-    if name != "trainjob":
+    """Return a launch and a change; some jobs have no PS."""
+    if name not in ("trainjob", "pytorchjob"):
         return LAUNCH, ADJUST
     one, two = (each.model_copy(update={"ps": ()}) for each in (ONE, TWO))
     return LAUNCH.model_copy(update={"target": one}), ADJUST.model_copy(update={"current": one, "target": two})
@@ -71,7 +71,7 @@ def with_status(answer: Any) -> Any:
     return answer
 
 
-@pytest.mark.parametrize("name", ["jobset", "trainjob", "kubeflow", "kuberay", "volcano", "dlrover"])
+@pytest.mark.parametrize("name", ["jobset", "trainjob", "kubeflow", "pytorchjob", "kuberay", "volcano", "dlrover"])
 @pytest.mark.parametrize("seed", range(12))
 def test_answer_with_an_odd_value_is_used_or_refused(
     tmp_path: Path, name: str, seed: int, monkeypatch: pytest.MonkeyPatch

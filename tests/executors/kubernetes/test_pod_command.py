@@ -97,6 +97,8 @@ def test_replicas_start_like_those_of_the_engine(name: str, rendezvous: str) -> 
     ("name", "rendezvous", "message"),
     [
         ("kubeflow", "torchrun", "a TFJob gives its replicas no MASTER_ADDR, RANK and WORLD_SIZE"),
+        ("pytorchjob", "tf_config", "a PyTorchJob gives its replicas no TF_CONFIG"),
+        ("pytorchjob", "hosts", "a PyTorchJob does not tell its replicas their numbers"),
         ("dlrover", "torchrun", "no MASTER_ADDR, RANK and WORLD_SIZE"),
         ("dlrover", "hosts", "DLRover sets only TF_CONFIG"),
         ("kuberay", "hosts", "a RayJob starts one driver"),

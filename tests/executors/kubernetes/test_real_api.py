@@ -25,14 +25,15 @@ from tests.helpers.real_api.api_server import ApiServer, api_server
 
 pytestmark = pytest.mark.long
 PLURALS = {
-    "jobset": "jobsets", "trainjob": "trainjobs", "kubeflow": "tfjobs", "volcano": "jobs", "kuberay": "rayjobs",
-    "dlrover": "elasticjobs",
+    "jobset": "jobsets", "trainjob": "trainjobs", "kubeflow": "tfjobs", "pytorchjob": "pytorchjobs",
+    "volcano": "jobs", "kuberay": "rayjobs", "dlrover": "elasticjobs",
 }  # fmt: skip
 _TRUE = {"status": "True", "reason": "r", "message": "m", "lastTransitionTime": "2026-01-01T00:00:00Z"}
 ENDED: dict[str, dict[str, Any]] = {
     "jobset": {"conditions": [{"type": "Completed", **_TRUE}]},
     "trainjob": {"conditions": [{"type": "Complete", **_TRUE}]},
     "kubeflow": {"conditions": [{"type": "Succeeded", "status": "True"}], "replicaStatuses": {}},
+    "pytorchjob": {"conditions": [{"type": "Succeeded", "status": "True"}], "replicaStatuses": {}},
     "volcano": {"state": {"phase": "Completed"}},
     "kuberay": {"jobStatus": "SUCCEEDED"},
     "dlrover": {"phase": "Succeeded"},
@@ -75,8 +76,9 @@ def define(server: ApiServer, crds: Path) -> None:
 
 @pytest.fixture
 def job(request: pytest.FixtureRequest) -> Job:
-    """Return a job that no other test uses. A TrainJob's has no PS."""
-    command = Command(run="python train.py", rendezvous="torchrun") if "trainjob" in request.node.name else None
+    """Return a job that no other test uses. Some have no PS."""
+    has_ps = not any(name in request.node.name for name in ("trainjob", "pytorchjob"))
+    command = None if has_ps else Command(run="python train.py", rendezvous="torchrun")
     return Job(name=f"ctr-{zlib.crc32(request.node.name.encode()):08x}", command=command)
 
 
