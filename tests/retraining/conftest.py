@@ -28,5 +28,17 @@ def parts(made_bank: Bank) -> tuple[Bank, Bank]:
 
 
 @pytest.fixture(scope="session")
+def filled(tmp_path_factory: pytest.TempPathFactory, parts: tuple[Bank, Bank]) -> TrialStore:
+    """Return a store with the trials of all families."""
+    store = TrialStore(tmp_path_factory.mktemp("store") / "trials.db")
+    for part in parts:
+        for job in part.jobs.values():
+            store.history.add_job(job.job)
+        for trial in part.trials:
+            store.add(trial)
+    return store
+
+
+@pytest.fixture(scope="session")
 def registry(tmp_path_factory: pytest.TempPathFactory) -> Registry:
     return Registry(f"sqlite:///{tmp_path_factory.mktemp('mlflow')}/mlflow.db")

@@ -8,24 +8,20 @@ from typing import Any
 
 import pytest
 
-import sizewright as sw
-from sizewright.datasets.trials.files import import_trials
 from sizewright.datasets.trials.store import TrialStore
+from sizewright.retraining.registry import Registry
+from sizewright.retraining.retrain import retrain
 from tests.helpers import real_servers
 from tests.helpers.browser_pictures import BROWSER, browser, keep_picture
 
 pytestmark = pytest.mark.long
-EXAMPLES = BROWSER.parents[2] / "examples"
 
 
 @pytest.fixture(scope="module")
-def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+def pages(tmp_path_factory: pytest.TempPathFactory, filled: TrialStore) -> dict[str, Any]:
     chromium, folder = browser(), tmp_path_factory.mktemp("mlflow")
-    with real_servers.mlflow_server(folder) as uri, TrialStore(folder / "trials.db") as store:
-        store.history.add_job(sw.load_job(EXAMPLES / "criteo.yaml"))
-        for trial in import_trials(EXAMPLES / "criteo-trials.csv"):
-            store.add(trial)
-        result = sw.retrain(store=store, tracking_uri=uri)
+    with real_servers.mlflow_server(folder) as uri:
+        result = retrain(filled, Registry(uri), None)
         alias = "champion" if result.promoted else "challenger"
         args = ["node", BROWSER / "mlflow.mjs", uri, result.run_id, alias, chromium, folder]
         completed = subprocess.run(args, capture_output=True, text=True, check=False, timeout=300)

@@ -31,18 +31,6 @@ OWN_JOB = Job(name="own", training=Training(batch_size=1024))
 
 
 @pytest.fixture(scope="module")
-def filled(tmp_path_factory: pytest.TempPathFactory, parts: tuple[Bank, Bank]) -> TrialStore:
-    """Return a store with the trials of all families."""
-    store = TrialStore(tmp_path_factory.mktemp("store") / "trials.db")
-    for part in parts:
-        for job in part.jobs.values():
-            store.history.add_job(job.job)
-        for trial in part.trials:
-            store.add(trial)
-    return store
-
-
-@pytest.fixture(scope="module")
 def first(filled: TrialStore, registry: Registry) -> Retraining:
     """Run the first retraining; there is no other version, so it becomes the champion."""
     return retrain(filled, registry, None)
