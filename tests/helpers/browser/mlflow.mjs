@@ -10,16 +10,16 @@ const browser = await chromium.launch({
 const page = await browser.newPage({ viewport: { width: 1300, height: 850 } });
 page.setDefaultTimeout(60000);
 
-async function texts(path, awaited) {
+async function texts(path, ...awaited) {
   await page.goto(`${url}/#/${path}`);
-  await page.getByText(awaited).first().waitFor();
+  for (const each of awaited) await page.getByText(each).first().waitFor(); // parts of a page come one after the other
   return page.locator("body").innerText();
 }
 
 await page.goto(url);
 await page.getByText("Model training").first().click(); // not a language model's traces
-const told = { experiment: await texts("experiments/1/runs", "1 matching run") };
-told.run = await texts(`experiments/1/runs/${run}`, "base_out_mdape");
+const told = { experiment: await texts("experiments/1/runs", "1 matching run", "retrain") };
+told.run = await texts(`experiments/1/runs/${run}`, "held_out_mdape", "base_out_mdape", "data_sha256", "worst_family");
 told.version = await texts("models/sizewright-prior", alias);
 await texts(`experiments/1/runs/${run}/artifacts`, "figures");
 await page.getByText("figures", { exact: true }).first().click();
