@@ -68,7 +68,7 @@ def main() -> None:
         "profile": profile,
         "auc": auc_gap,
     }
-    selected = sys.argv[1:] or choose(list(parts), list(parts), ["pauses"])
+    selected = sys.argv[1:] or list(parts)
     figures: Figures = {}
     for name in selected:
         print(f"— {name}", flush=True)

@@ -80,7 +80,7 @@ def main() -> None:
         "secrets": secrets,
         "steady": steady,
     }
-    selected = sys.argv[1:] or choose(list(parts), list(parts), ["simulated", "damages"])
+    selected = sys.argv[1:] or list(parts)
     figures: Figures = {}
     for name in selected:
         print(f"— {name}", flush=True)

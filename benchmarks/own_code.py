@@ -48,7 +48,7 @@ def main() -> None:
     details: dict[str, object] = {}
     job = Job.load(EXAMPLE)
     parts = {"measuring": measuring, "agreement": agreement, "answer": answer}
-    selected = sys.argv[1:] or choose(list(parts), list(parts), ["measuring"])
+    selected = sys.argv[1:] or list(parts)
     figures: Figures = {}
     for name in selected:
         figures |= parts[name](job, details)

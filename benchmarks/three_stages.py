@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 import sizewright as sw
-from benchmarks._report import QUICK, finish
+from benchmarks._report import QUICK, SMOKE, finish
 from benchmarks._stages_cases import CASES, QUICK_CASES, Case, Runs, calibrated, setting_of
 from benchmarks._stages_figures import TARGETS, figures_of
 from benchmarks._stages_mix import mix
@@ -61,7 +61,7 @@ def main() -> None:
     for missing in _missing(cases, runs):
         _measure(missing, runs, path)
     for name, part in PARTS.items():
-        if (name in names if names else not QUICK) and not any(run["case"] == name for run in runs):
+        if (name in names if names else SMOKE or not QUICK) and not any(run["case"] == name for run in runs):
             _keep({"case": name, "pair": 0, "how": "simulated", **part()}, runs, path)
     figures, details = figures_of(runs)
     finish("three_stages", figures, TARGETS, details)
