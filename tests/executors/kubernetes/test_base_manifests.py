@@ -21,6 +21,7 @@ from sizewright.spec.units import GIB, MIB
 
 TARGET = Allocation.of(6, 2, 1.5, 0.5, 512, 512 * MIB, 384 * MIB)
 LOWER = Allocation.of(2, 1, 1.5, 0.5, 512, 512 * MIB, 384 * MIB)
+PLATFORMS = ["jobset", "kubeflow", "volcano", "kuberay", "dlrover"]
 PLAN = Plan(id="p-1", kind="launch", job=Job(name="ctr"), target=TARGET, lower=LOWER, upper=TARGET, reason="best")
 
 
@@ -73,17 +74,20 @@ def test_changed_base_is_read_again(tmp_path: Path) -> None:
     assert executor.render(PLAN).endswith("# second\n")
 
 
+_COUNTS = ("replicas", "parallelism", "completions", "minAvailable", "minReplicas", "maxReplicas")
+
+
 def _without_sizes(document: Any, executor: ManifestExecutor, names: tuple[str, ...]) -> Any:
     """Return what a plan does not write."""
     document = copy.deepcopy(document)
     for name, entry in executor.entries(document).items():
         if name in names:
-            for key in ("replicas", "minReplicas", "maxReplicas", "minAvailable", "rayStartParams"):
+            inner = executor.inner_entry(entry, name)
+            for key in (*_COUNTS, "rayStartParams"):
                 entry.pop(key, None)
-            main = next(
-                (c for c in entry["template"]["spec"]["containers"] if c.get("name") in executor.containers),
-                entry["template"]["spec"]["containers"][0],
-            )
+                inner.pop(key, None)
+            containers = inner["template"]["spec"]["containers"]
+            main = next((c for c in containers if c.get("name") in executor.containers), containers[0])
             resources = main.get("resources") or {}
             for kind in ("requests", "limits"):
                 amounts = {k: v for k, v in (resources.get(kind) or {}).items() if k not in ("cpu", "memory")}
@@ -292,7 +296,7 @@ spec:
     assert "replicas" not in specs["Master"]
 
 
-@pytest.mark.parametrize("name", ["kubeflow", "volcano", "kuberay", "dlrover"])
+@pytest.mark.parametrize("name", PLATFORMS)
 def test_unknown_memory_is_not_requested(name: str, tmp_path: Path) -> None:
     plan = PLAN.model_copy(update={"target": Allocation.of(2, 1, 1, 1, 512)})
     executor = executor_of(name, written(tmp_path, get_executor(name).render(PLAN)))
@@ -304,7 +308,8 @@ def test_unknown_memory_is_not_requested(name: str, tmp_path: Path) -> None:
     assert sum("plan has no memory" in remark for remark in executor.remarks(plan)) == 2
     text = get_executor(name).render(plan)
     for entry in executor.entries(yaml.safe_load(text)).values():
-        resources = entry["template"]["spec"]["containers"][0]["resources"]
+        pod = executor.inner_entry(entry, "")["template"]["spec"]
+        resources = pod["containers"][0]["resources"]
         assert resources == {"requests": {"cpu": "1"}, "limits": {"cpu": "1"}}
 
 
@@ -312,7 +317,7 @@ def test_unknown_memory_is_not_requested(name: str, tmp_path: Path) -> None:
     ("kind", "resource"),
     [("gpu", "nvidia.com/gpu"), ("A100", "nvidia.com/gpu"), ("mi300x", "amd.com/gpu"), ("gaudi2", "habana.ai/gaudi")],
 )
-@pytest.mark.parametrize("name", ["kubeflow", "volcano", "kuberay", "dlrover"])
+@pytest.mark.parametrize("name", PLATFORMS)
 def test_gpus_are_requested_and_read_back(name: str, kind: str, resource: str, tmp_path: Path) -> None:
     gpu = Gpu(kind=kind, count=2)
     worker = Group(replicas=3, cpu=4, memory_bytes=GIB, gpu=gpu)
@@ -321,7 +326,7 @@ def test_gpus_are_requested_and_read_back(name: str, kind: str, resource: str, t
     assert isinstance(executor, ManifestExecutor)
     text = executor.render(plan)
     entry = executor.entries(yaml.safe_load(text))[executor.roles["worker"]]
-    resources = entry["template"]["spec"]["containers"][0]["resources"]
+    resources = executor.inner_entry(entry, "")["template"]["spec"]["containers"][0]["resources"]
     assert [resources[part][resource] for part in ("requests", "limits")] == [2, 2]
     assert executor.parse(text) == plan
     base = executor_of(name, written(tmp_path, get_executor(name).render(PLAN)))
@@ -411,18 +416,20 @@ def _bases(draw: st.DrawFn, name: str) -> tuple[Any, dict[str, str]]:
     specs: dict[str, Any] = {}
     for role, role_name in (("worker", executor.roles["worker"]), ("ps", executor.roles["ps"])):
         entry = copy.deepcopy(entries[role_name])
-        for key in ("replicas", "minAvailable", "minReplicas", "maxReplicas"):
-            if key in entry and draw(st.booleans()):
-                entry[key] = draw(st.integers(1, 9))
-            elif key == "replicas":
-                del entry[key]
-        pod = entry["template"]["spec"]
+        inner = executor.inner_entry(entry, role_name)
+        counted_by = executor.counter(entry, role_name).names
+        for key in _COUNTS:
+            if key in inner and draw(st.booleans()):
+                inner[key] = draw(st.integers(1, 9))
+            elif key in counted_by:
+                del inner[key]
+        pod = inner["template"]["spec"]
         main = pod["containers"][0]
         main["resources"] = draw(st.fixed_dictionaries({}, optional={"requests": _AMOUNTS, "limits": _AMOUNTS}))
         main["args"] = ["--lr", "0.1"]
         pod |= draw(st.fixed_dictionaries({}, optional={k: st.just(v) for k, v in _EXTRAS.items() if k != "metadata"}))
         if draw(st.booleans()):
-            entry["template"]["metadata"] = _EXTRAS["metadata"]
+            inner["template"]["metadata"] = _EXTRAS["metadata"]
         if draw(st.booleans()):
             pod["initContainers"] = [copy.deepcopy(_SIDE)]
         if draw(st.booleans()):
@@ -430,19 +437,21 @@ def _bases(draw: st.DrawFn, name: str) -> tuple[Any, dict[str, str]]:
         specs[words[role]] = entry | ({executor.named_by: words[role]} if executor.named_by else {})
     if draw(st.booleans()):
         other = "Evaluator" if name == "kubeflow" else "evaluator"
-        pod = {"spec": {"containers": [{"name": "tensorflow", "image": "i"}]}}
-        specs[other] = {"replicas": 1, "template": pod} | ({executor.named_by: other} if executor.named_by else {})
+        of_pod: Any = {"template": {"spec": {"containers": [{"name": "tensorflow", "image": "i"}]}}}
+        for key in reversed(executor.entry_path):
+            of_pod = {key: of_pod}
+        specs[other] = {"replicas": 1, **of_pod} | ({executor.named_by: other} if executor.named_by else {})
     at[last] = list(specs.values()) if executor.named_by else specs
     return document, mapped
 
 
-@pytest.mark.parametrize("name", ["kubeflow", "volcano", "kuberay", "dlrover"])
+@pytest.mark.parametrize("name", PLATFORMS)
 def test_random_bases_change_only_their_sizes(name: str, tmp_path: Path) -> None:
     _keep(name, tmp_path / "base.yaml", 15)
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("name", ["kubeflow", "volcano", "kuberay", "dlrover"])
+@pytest.mark.parametrize("name", PLATFORMS)
 def test_many_random_bases_change_only_their_sizes(name: str, tmp_path: Path) -> None:
     _keep(name, tmp_path / "base.yaml", 45)
 
@@ -499,7 +508,7 @@ def _places(document: Any) -> list[tuple[Any, Any]]:
     return [place for key, value in items for place in [(document, key), *_places(value)]]
 
 
-@pytest.mark.parametrize("name", ["kubeflow", "volcano", "kuberay", "dlrover"])
+@pytest.mark.parametrize("name", PLATFORMS)
 def test_broken_base_raises_one_sentence(name: str, tmp_path: Path) -> None:
     full = yaml.safe_load(get_executor(name).render(PLAN))
     if name == "kubeflow":
