@@ -159,13 +159,12 @@ class Bed:
         }
 
     def _start_node(self, node: int) -> subprocess.Popen[Any]:
-        role = (
-            ["--head", f"--port={_PORT}", "--include-dashboard=false"] if node == 0 else [f"--address={self.address}"]
-        )
+        head = ["--head", f"--port={_PORT}", "--include-dashboard=false", "--no-monitor"]
+        role = head if node == 0 else [f"--address={self.address}"]
         ray_start = [
             sys.executable, "-m", "ray.scripts.scripts", "start", "--block", "--disable-usage-stats",
             f"--node-ip-address={self.ip(node)}", f"--temp-dir={self._network.folder / f'n{node}'}",
-            "--log-color=false", *self._offer, *role,
+            "--include-log-monitor=false", "--log-color=false", *self._offer, *role,
         ]  # fmt: skip
         with open(self._log(node), "w") as log:
             return self.popen(
