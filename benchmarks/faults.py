@@ -370,7 +370,7 @@ def secrets(details: dict[str, object]) -> Figures:
     """Put secrets in every place where a user may put one, and search everything that is stored or printed."""
     with tempfile.TemporaryDirectory() as folder:
         executors = choose(RENDERERS, RENDERERS, ("kubeflow", "file"))
-        tried, leaks = Hunt(Path(folder)).run(choose(4, 3, 2), executors)
+        tried, leaks = Hunt(Path(folder)).run(choose(4, 3, 3), executors)
     details["secrets_found"] = leaks
     return {"secrets_tried": tried, "secrets_shown": len(leaks)}
 
