@@ -302,10 +302,11 @@ def _leave_groups_out(
     inverse = np.linalg.inv(kernels)
     solved = inverse @ log_offsets
     errors, sd = np.empty_like(solved), np.empty_like(solved)
-    for group in groups:
-        covariance = np.linalg.inv(inverse[:, group[:, None], group])
-        errors[:, group] = (covariance @ solved[:, group, None])[..., 0]
-        sd[:, group] = np.sqrt(np.diagonal(covariance, axis1=1, axis2=2))
+    for size in {len(group) for group in groups}:
+        at = np.array([group for group in groups if len(group) == size])
+        covariance = np.linalg.inv(inverse[:, at[:, :, None], at[:, None, :]])
+        errors[:, at] = (covariance @ solved[:, at, None])[..., 0]
+        sd[:, at] = np.sqrt(np.diagonal(covariance, axis1=2, axis2=3))
     return errors, np.sqrt(np.maximum(sd**2 - exceptions**2, _MIN_SD**2))
 
 

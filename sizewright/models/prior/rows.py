@@ -169,8 +169,8 @@ def _group_medians(column: Floats, group: NDArray[np.int64]) -> Floats:
     """Return the median of the known values of each group (g,); NaN where no value is known."""
     medians = np.full(group.max() + 1, np.nan)
     known_rows = np.flatnonzero(np.isfinite(column))
-    order = known_rows[np.argsort(group[known_rows], kind="stable")]
-    numbers, starts = np.unique(group[order], return_index=True)
-    if len(numbers):
-        medians[numbers] = [np.median(values) for values in np.split(column[order], starts[1:])]
+    order = known_rows[np.lexsort((column[known_rows], group[known_rows]))]
+    numbers, starts, counts = np.unique(group[order], return_index=True, return_counts=True)
+    values = column[order]
+    medians[numbers] = (values[starts + (counts - 1) // 2] + values[starts + counts // 2]) / 2
     return medians
