@@ -9,7 +9,7 @@ from typing import Annotated, Any, Optional
 import typer
 
 from sizewright.cli.choices import EXECUTOR_GROUP, EXECUTORS, MODEL_GROUP, MODELS, POLICIES, POLICY_GROUP, among, named
-from sizewright.cli.output import Format
+from sizewright.cli.output import Format, RecommendationFormat
 from sizewright.settings import EnvironmentSettings
 
 _VARIABLES = EnvironmentSettings.variables()
@@ -79,6 +79,7 @@ SEEDS_HELP = "Number of runs, each with a different random seed."
 
 JobFile = Annotated[str, typer.Argument(metavar="JOB", help="The job file (sizewright init writes one).")]
 Output = Annotated[Format, typer.Option("-o", "--output", help="Format of the result.")]
+RecommendationOutput = Annotated[RecommendationFormat, typer.Option("-o", "--output", help="Format of the result.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Show the decision, but change nothing.")]
 Out = Annotated[
     Text,

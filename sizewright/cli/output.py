@@ -36,6 +36,15 @@ class Format(str, Enum):
     yaml = "yaml"
 
 
+class RecommendationFormat(str, Enum):
+    """The format of a recommendation."""
+
+    table = "table"
+    json = "json"
+    yaml = "yaml"
+    vpa = "vpa"
+
+
 def show(record: BaseModel, form: Format, as_table: Callable[[Console], None]) -> None:
     """Print a record to stdout in the requested format."""
     show_data(json.loads(record.model_dump_json()), form, as_table)

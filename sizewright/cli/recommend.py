@@ -16,8 +16,8 @@ from sizewright.cli.options import (
     Model,
     Objective,
     Out,
-    Output,
     Prior,
+    RecommendationOutput,
     Roles,
     Samples,
     Store,
@@ -25,7 +25,7 @@ from sizewright.cli.options import (
     TrialsFile,
     manifest_options,
 )
-from sizewright.cli.output import Format
+from sizewright.cli.output import RecommendationFormat
 from sizewright.cli.sizing_inputs import sizing_inputs
 from sizewright.cli.verbs import examples
 
@@ -39,7 +39,7 @@ _EXIT_CODES = {"ok": 0, "infeasible": 3, "not_enough_data": 4}
 )
 def recommend(
     job: JobFile,
-    output: Output = Format.table,
+    output: RecommendationOutput = RecommendationFormat.table,
     store: Store = None,
     trials: TrialsFile = None,
     map_: ColumnMap = None,
@@ -60,18 +60,23 @@ def recommend(
     """Recommend an allocation for a job from its trials.
 
     With --executor the manifest is printed instead of the recommendation. With --out the manifest, or without an
-    executor the plan, is written to a file. Exits with 3 if no allocation is feasible, and with 4 if there is not
-    enough data.
+    executor the plan, is written to a file. `-o vpa` prints the status of a VerticalPodAutoscaler. Exits with 3 if no
+    allocation is feasible, and with 4 if there is not enough data.
     """
     from sizewright import api
     from sizewright.api.sizing import size
-    from sizewright.cli.output import as_named, show, show_manifest, stderr, write_file
+    from sizewright.cli.output import Format, as_named, show, show_data, show_manifest, stderr, write_file
     from sizewright.cli.progress import Bar
     from sizewright.cli.tables import print_recommendation
     from sizewright.datasets.files.atomic_write import result_file
     from sizewright.errors import InputError
     from sizewright.executors import get_executor
+    from sizewright.executors.kubernetes.vpa import vpa_status
 
+    is_vpa = output is RecommendationFormat.vpa
+    if is_vpa and executor and not out:
+        raise InputError("-o vpa is a format of the recommendation, not of a manifest.", "Leave one of them out.")
+    form = Format.yaml if is_vpa else Format(output.value)
     if (base or role) and not executor:
         raise InputError("--base and --role need the executor of the manifest.", "Name it, such as --executor jobset.")
     renderer = get_executor(executor or "local", **manifest_options(base, role)) if executor or out else None
@@ -99,10 +104,14 @@ def recommend(
     path = result_file(out, f"{loaded_job.name}.{'sh' if is_script else 'yaml'}") if out else ""
     if manifest and path:
         write_file(path, as_named(path, manifest))
-    if manifest is None or path:
-        show(answer, output, lambda console: print_recommendation(console, answer, loaded_job))
+    if is_vpa and answer.target:
+        show_data(vpa_status(answer), form, lambda _: None)
+    elif is_vpa:
+        print_recommendation(stderr(), answer, loaded_job)
+    elif manifest is None or path:
+        show(answer, form, lambda console: print_recommendation(console, answer, loaded_job))
     else:
-        show_manifest(manifest, output)
+        show_manifest(manifest, form)
     if renderer and plan:
         for remark in api.remarks_on(renderer, plan):
             stderr().print(remark, style="yellow", soft_wrap=True)

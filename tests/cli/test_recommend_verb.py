@@ -100,6 +100,21 @@ def test_executor_without_out_prints_the_manifest(call, example, store):
     assert manifest["kind"] == "ElasticJob"
 
 
+def test_vpa_is_the_status_of_an_autoscaler(call, example, store, tmp_path):
+    status = yaml.safe_load(call("recommend", example, "--store", store, "-o", "vpa").out)
+    containers = status["recommendation"]["containerRecommendations"]
+    assert [container["containerName"] for container in containers] == ["worker", "ps"]
+    assert containers[0].keys() >= {"target", "lowerBound", "upperBound", "uncappedTarget"}
+    result = call("recommend", example, "--store", store, "-o", "vpa", "--executor", "jobset")
+    assert (result.code, result.out) == (1, "")
+    assert "-o vpa is a format of the recommendation, not of a manifest" in result.err
+    trials = tmp_path / "one.csv"
+    trials.write_text("workers,ps,worker_cpu,ps_cpu,throughput\n1,1,1,1,1000\n")
+    result = call("recommend", example, "--trials", trials, "-o", "vpa")
+    assert (result.code, result.out) == (4, "")
+    assert "not enough data" in result.err
+
+
 def test_base_manifest_is_changed_only_in_its_sizes(call, example, store, tmp_path):
     base = tmp_path / "base.yaml"
     manifest = call("recommend", example, "--store", store, "--executor", "kubeflow").out
