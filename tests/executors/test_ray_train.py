@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from sizewright.errors import InputError
-from sizewright.ray_train import scaling_config
+from sizewright.executors.ray_train import scaling_config
 from sizewright.spec import Allocation, Gpu, Group, Job, Plan
 from sizewright.spec.units import GIB
 
@@ -52,9 +52,9 @@ import ray, ray.train
 from pathlib import Path
 from ray.train import RunConfig
 from ray.train.v2.api.data_parallel_trainer import DataParallelTrainer
-from sizewright.ray_train import scaling_config
+from sizewright.executors.ray_train import scaling_config
 from sizewright.spec import Allocation
-from tests.test_ray_train import plan
+from tests.executors.test_ray_train import plan
 
 def train():
     context = ray.train.get_context()
