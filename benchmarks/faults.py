@@ -80,7 +80,8 @@ def main() -> None:
         "secrets": secrets,
         "steady": steady,
     }
-    selected = sys.argv[1:] or list(parts)
+    in_smoke = [name for name in parts if name != "steady"]  # elasticity runs it, too
+    selected = sys.argv[1:] or choose(list(parts), list(parts), in_smoke)
     figures: Figures = {}
     for name in selected:
         print(f"— {name}", flush=True)
