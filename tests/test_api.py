@@ -36,6 +36,12 @@ def test_the_public_names_are_sorted_complete_and_loadable() -> None:
         assert getattr(sw, name).__doc__
 
 
+def test_names_of_the_api_are_loadable() -> None:
+    assert set(api.__all__) == {name for names in api._NAMES.values() for name in names}
+    for name in api.__all__:
+        assert getattr(api, name) is not None
+
+
 def test_unknown_name_raises_attribute_error() -> None:
     with pytest.raises(AttributeError, match="has no attribute 'recomend'"):
         sw.recomend  # noqa: B018

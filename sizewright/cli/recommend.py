@@ -98,14 +98,15 @@ def recommend(
     with Bar("sizing"):
         answer = size(inputs).answer
     loaded_job = inputs.job
+    status = vpa_status(answer) if is_vpa and answer.target else None
     plan = api.plan(loaded_job, answer) if renderer and answer.target else None
     manifest = renderer.render(plan) if renderer and plan else None
     is_script = bool(manifest and manifest.startswith("#!"))
     path = result_file(out, f"{loaded_job.name}.{'sh' if is_script else 'yaml'}") if out else ""
     if manifest and path:
         write_file(path, as_named(path, manifest))
-    if is_vpa and answer.target:
-        show_data(vpa_status(answer), form, lambda _: None)
+    if status:
+        show_data(status, form, lambda _: None)
     elif is_vpa:
         print_recommendation(stderr(), answer, loaded_job)
     elif manifest is None or path:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from inspect import signature
 from typing import TYPE_CHECKING
 
 from sizewright.errors import InputError, MissingExtraError
@@ -16,7 +17,8 @@ def scaling_config(plan: Plan, *, elastic: bool = False) -> ScalingConfig:
 
     If `elastic`, Ray Train may use any number of workers from that of the plan's `lower` to that of its `upper`; it
     restarts them from their checkpoint when the number changes, and the batch of all workers changes with it. Raises
-    InputError if the plan has other roles or workers of several sizes, and MissingExtraError without Ray.
+    InputError if the plan has other roles or workers of several sizes, or if Ray Train is of its first version, which
+    is not elastic; MissingExtraError without Ray.
     """
     others = dict.fromkeys(role for role, group in plan.target.groups if group.replicas and role != "worker")
     if others:
@@ -34,6 +36,8 @@ def scaling_config(plan: Plan, *, elastic: bool = False) -> ScalingConfig:
         from ray.train import ScalingConfig
     except ImportError:
         raise MissingExtraError("profile", "Ray Train") from None
+    if elastic and "elastic_resize_monitor_interval_s" not in signature(ScalingConfig).parameters:
+        raise InputError("Ray Train is elastic in its version 2 only.", "Remove RAY_TRAIN_V2_ENABLED=0.")
     worker = sizes[0]
     resources: dict[str, float] = {"CPU": worker.cpu}
     if worker.memory_bytes:

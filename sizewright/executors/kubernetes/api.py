@@ -33,6 +33,10 @@ _CLIENT_ERRORS = (ValueError, KeyError, TypeError, AttributeError, RecursionErro
 """The errors that the client library raises for answers that it does not expect."""
 
 
+class GoneError(InputError):
+    """The object is gone, or another one has its name."""
+
+
 class NotServedError(InputError):
     """The cluster does not serve a kind."""
 
@@ -165,20 +169,20 @@ class KubeApi:
     ) -> None:
         """Ask for other resources of a running container; its node carries it out later.
 
-        Raises InputError if the server refuses them or has no pod of this name and uid, ForbiddenError if a quota does
-        not allow them or the user may not resize pods.
+        Raises InputError if the server refuses them, GoneError if it has no pod of this name and uid, ForbiddenError if
+        a quota does not allow them or the user may not resize pods.
         """
         path = f"/api/v1/namespaces/{namespace}/pods/{pod}/resize"
         containers = [{"name": container, "resources": dict(resources)}]
         body = {"metadata": {"uid": uid}, "spec": {"containers": containers}}
         request = f"resize Pod {namespace}/{pod}"
         if self._patch(request, path, body, "application/strategic-merge-patch+json", dry_run=dry_run) is None:
-            raise InputError(f"Cannot {request}: the pod is gone.", "Look at the job's state, and try again.")
+            raise GoneError(f"Cannot {request}: the pod is gone.", "Look at the job's state, and try again.")
 
     def annotate(self, job_object: Mapping[str, Any], annotations: Mapping[str, str | None]) -> None:
         """Write annotations of this very object, and remove those that are None.
 
-        Raises InputError if the object is gone, or another one has its name.
+        Raises GoneError if the object is gone, or another one has its name, and the server's other errors.
         """
         meta, kind = job_object["metadata"], str(job_object["kind"])
         resource = self._resource(str(job_object["apiVersion"]), kind)
@@ -186,7 +190,7 @@ class KubeApi:
         body = {"metadata": {"uid": meta["uid"], "annotations": dict(annotations)}}
         request = f"annotate {kind} {meta['namespace']}/{meta['name']}"
         if self._patch(request, path, body, "application/merge-patch+json") is None:
-            raise InputError(f"Cannot {request}: it is gone.", "Launch it with a new plan.")
+            raise GoneError(f"Cannot {request}: it is gone.", "Launch it with a new plan.")
 
     def _patch(self, request: str, path: str, body: Any, content_type: str, *, dry_run: bool = False) -> Any:
         query = [("fieldManager", MANAGER), *([("dryRun", "All")] if dry_run else [])]
@@ -303,7 +307,7 @@ def _translate(request: str, error: Any) -> SizewrightError:
     fields = "; ".join(f"{each.get('field')}: {each.get('message')}" for each in causes)
     message = str(status.get("message") or error.reason or error.status).rstrip(".")
     if any(each.get("field") == "metadata.uid" for each in causes):
-        return InputError(f"Cannot {request}: another object has its name now.", "Make a new plan from what runs.")
+        return GoneError(f"Cannot {request}: another object has its name now.", "Make a new plan from what runs.")
     if error.status == 409:
         remedy = "Somebody else changes it at the same time. Look at its state, and try again."
         if _owned_fields(error):

@@ -96,8 +96,8 @@ class ClusterExecutor(ManifestExecutor):
     """True if the operator replaces pods whose size changed."""
     resizes_pods: ClassVar[bool] = False
     """True if the sizes of running pods can be changed behind the operator's back."""
-    other_pods: ClassVar[Mapping[str, Role]] = {}
-    """The roles of pods whose label has a name that is not that of the role's entry."""
+    first_worker: ClassVar[str] = ""
+    """The role in the labels of a worker that has an entry of its own; empty if the platform has none."""
     keeps_start_sizes: ClassVar[bool] = True
     """True if nobody can change the sizes that the operator gives new pods of a running job."""
 
@@ -174,7 +174,7 @@ class ClusterExecutor(ManifestExecutor):
     def observe(self, handle: Handle) -> Metrics:
         """Return the metrics of the pods that run; a job in a queue has none."""
         job_object = self._existing_object(handle)
-        pods = self._pods.setdefault(handle.id, self._new_pods(job_object, handle))
+        pods = self._pods_of(handle, job_object)
         namespace = _namespace(handle)
         selector = f"{self.labels.job}={self.job_label(job_object)}"
         pod_objects = self._pod_objects(handle, job_object)
@@ -315,11 +315,10 @@ class ClusterExecutor(ManifestExecutor):
         Raises NotResizedError if they do not all run, or the plan asks for other amounts, or for more than Kueue has
         reserved, which is what the job asked for at its start.
         """
-        specs = {role: self.container_specs(planned_object.document, role) for role in planned_object.sizes}
+        specs = {role: self.places(planned_object.document, role) for role in planned_object.sizes}
         for role, of_role in specs.items():
             sized, sized_at_start = (
-                [spec for spec in each if spec.asks_for_cores]
-                for each in (of_role, self.container_specs(job_object, role))
+                [spec for spec in each if spec.asks_for_cores] for each in (of_role, self.places(job_object, role))
             )
             for spec, at_start in zip(sized, sized_at_start, strict=True):
                 planned, start = (amounts_of(each.container.get(each.resources)) for each in (spec, at_start))
@@ -330,7 +329,7 @@ class ClusterExecutor(ManifestExecutor):
                         f"The plan asks for more than Kueue has reserved for {role} of {handle.id}.",
                         "Let the job wait in its queue again.",
                     )
-        pods = self._pods.setdefault(handle.id, self._new_pods(job_object, handle))
+        pods = self._pods_of(handle, job_object)
         resizes: list[PodResize] = []
         for pod in self._pod_objects(handle, job_object):
             place = pods.group_of(pod)
@@ -340,6 +339,8 @@ class ClusterExecutor(ManifestExecutor):
             if place is None or has_ended(pod):
                 continue
             of_role, group = specs.get(place[0], []), place[1]
+            if self.is_first_worker(pod):
+                group = len(of_role) - 1
             if group >= len(of_role) or not of_role[group].asks_for_cores:
                 continue
             if not is_running(pod):
@@ -416,6 +417,11 @@ class ClusterExecutor(ManifestExecutor):
         """Return the object that changes a running job: its own, unless the platform has another kind for changes."""
         return planned_job
 
+    def is_first_worker(self, pod: Mapping[str, Any]) -> bool:
+        """Return whether a pod is of the worker that has an entry of its own."""
+        role = str((pod["metadata"].get("labels") or {}).get(self.labels.role, ""))
+        return bool(self.first_worker) and role.lower() == self.first_worker.lower()
+
     def job_label(self, document: Mapping[str, Any]) -> str:
         """Return the value of the label by which the job's pods are selected."""
         return str(document["metadata"]["name"])
@@ -477,7 +483,7 @@ class ClusterExecutor(ManifestExecutor):
         """Return the allocation of a job's pods that were resized; None if none were, or not all pods run."""
         if not live_object.is_resized:
             return None
-        pods = self._pods.setdefault(handle.id, self._new_pods(job_object, handle))
+        pods = self._pods_of(handle, job_object)
         running = pods.allocation(self._pod_objects(handle, job_object))
         expected = Allocation(**live_object.sizes, batch_size=1)
         all_run = running and all(running.replicas(role) == expected.replicas(role) for role in ROLES)
@@ -635,8 +641,9 @@ class ClusterExecutor(ManifestExecutor):
         document = _as_applied(job_object)
         live_object = LiveObject(document, self)
         for role, groups in live_object.sizes.items() if live_object.is_resized else ():
-            specs = [spec for spec in self.container_specs(document, role) if spec.asks_for_cores]
-            for spec, group in zip(specs, groups, strict=True):
+            specs = [spec for spec in self.places(document, role) if spec.asks_for_cores]
+            one = groups[0].model_copy(update={"replicas": 1})
+            for spec, group in zip(specs, [*groups, *(one for _ in specs[len(groups) :])], strict=True):
                 spec.write(group, self.cpu_step_m)
         document["metadata"]["annotations"].pop(RESIZED, None)
         return document
@@ -661,6 +668,11 @@ class ClusterExecutor(ManifestExecutor):
         except SizewrightError:  # a change or stop goes on without this number
             return None
 
+    def _pods_of(self, handle: Handle, job_object: Mapping[str, Any]) -> Pods:
+        if handle.id not in self._pods:
+            self._pods[handle.id] = self._new_pods(job_object, handle)
+        return self._pods[handle.id]
+
     def _new_pods(self, job_object: Mapping[str, Any], handle: Handle) -> Pods:
         document = dict(job_object)
         try:
@@ -669,12 +681,14 @@ class ClusterExecutor(ManifestExecutor):
             job = Job(name=handle.job)
         # Pods may have other containers, which may come first.
         try:
-            specs = [spec for role in self.roles for spec in self.container_specs(document, role)]
+            specs = [spec for role in self.roles for spec in self.places(document, role)]
             names = [str(spec.container.get("name")) for spec in specs]
         except InputError:  # somebody has changed the object meanwhile
             names = []
         role_names = {**self.roles, **self.role_names(document)}
-        roles = {**{name: role for role, name in role_names.items()}, **self.other_pods}
+        roles: dict[str, Role] = {name: role for role, name in role_names.items()}
+        if self.first_worker:
+            roles[self.first_worker] = "worker"
         return Pods(job, self.labels, roles, [*dict.fromkeys(names), *self.containers], self._clock)
 
 

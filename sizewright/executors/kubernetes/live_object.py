@@ -205,7 +205,7 @@ def _commands(document: Mapping[str, Any], executor: ManifestExecutor, ignored: 
     """Return what a job's containers start, and their environments, which only new pods can change."""
     commands = []
     for role in ROLES:
-        for spec in executor.container_specs(dict(document), role):
+        for spec in executor.places(dict(document), role):
             variables = [
                 each for each in spec.container.get("env") or [] if "value" in each and each.get("name") not in ignored
             ]

@@ -342,6 +342,18 @@ class ManifestExecutor(RenderOnlyExecutor):
         names = self._entry_names(document, role)
         return [self._container_spec(document, self._field(name), entries[name]) for name in names]
 
+    def first_worker_names(self, document: YamlMap, role: Role) -> list[str]:
+        """Return the name of an entry that is one more worker, of the size of the others; most kinds have none."""
+        return []
+
+    def places(self, document: YamlMap, role: Role) -> list[ContainerSpec]:
+        """Return all places of a role's sizes: those of its groups, and that of a worker with an entry of its own."""
+        own = [
+            self._container_spec(document, self._field(name), self.entries(document)[name])
+            for name in self.first_worker_names(document, role)
+        ]
+        return [*self.container_specs(document, role), *own]
+
     def counter(self, entry: YamlMap, field: str) -> Counter:
         """Return where a role's entry states its number of replicas. Raises InputError if that is unclear."""
         return Counter(entry)
@@ -385,6 +397,8 @@ class ManifestExecutor(RenderOnlyExecutor):
             value = value[key]
         if not self.named_by:
             roles = expect_mapping(value, self.roles_path)
+            if odd := [name for name in roles if not isinstance(name, str)]:
+                raise InputError(f"{self.roles_path} has the key {odd[0]!r}, which is no name.", "Quote it.")
             return {name: expect_mapping(each, f"{self.roles_path}.{name}") for name, each in roles.items()}
         if not isinstance(value, list):
             raise InputError(f"{self.roles_path} must be a list, got {value!r:.60}.", "Correct the manifest.")
@@ -426,19 +440,21 @@ class ManifestExecutor(RenderOnlyExecutor):
             specs = self.container_specs(document, role)
             if len(specs) != len(role_groups):
                 raise self._wrong_number_of_entries(document, plan, role, name)
-            for i, group in enumerate(role_groups):
-                before = specs[i].sizes()
-                if base and not specs[i].has(group, self.cpu_step_m):
+            of_places = [*role_groups, *(_one_of(role_groups[0]) for _ in self.first_worker_names(document, role))]
+            for i, group in enumerate(of_places):
+                before = self.places(document, role)[i].sizes()
+                if base and not self.places(document, role)[i].has(group, self.cpu_step_m):
                     self._separate(base, document, role, i)
-                spec = self.container_specs(document, role)[i]
+                spec = self.places(document, role)[i]
                 spec.write(group, self.cpu_step_m)
                 spec.write_batch_size(plan.target.batch_size, plan.job.training.batch_size)
                 spec.write_counts(plan.target.replicas("worker"), plan.target.replicas("ps"), group.cpu)
-                changes.append(SizeChange(role, spec, before, spec.sizes()))
+                change = SizeChange(role, spec, before, spec.sizes())
+                changes.append(change if i < len(role_groups) else change.uncounted())
         if "ps" not in groups and "ps" in self.roles and self.container_specs(document, "ps"):
             raise InputError(f"{name} has PS, but plan {plan.id} has none.", "Remove them from the manifest.")
         remarks = list(self.adapt(document, plan, changes))
-        check_manifest(document, (spec for role in groups for spec in self.container_specs(document, role)), name)
+        check_manifest(document, (spec for role in groups for spec in self.places(document, role)), name)
         if not base:
             return []
         return [*self._base_remarks(document, groups), *remarks, *repeated(document, changes)]
@@ -460,11 +476,11 @@ class ManifestExecutor(RenderOnlyExecutor):
 
     def _separate(self, base: YamlText, document: YamlMap, role: Role, i: int) -> None:
         """Copy what the i-th group of a role shares with other entries through YAML aliases, so that these keep it."""
-        name = self._entry_names(document, role)[i]
+        name = [*self._entry_names(document, role), *self.first_worker_names(document, role)][i]
         path: list[str | int] = [*self.roles_path.split(".")]
         path.append(list(self.entries(document)).index(name) if self.named_by else name)
         base.separate(document, *path)
-        spec = self.container_specs(document, role)[i]
+        spec = self.places(document, role)[i]
         container_path = path
         if spec.has_pod:
             containers = expect_mapping(spec.entry["template"], spec.field)["spec"]["containers"]
@@ -486,13 +502,15 @@ class ManifestExecutor(RenderOnlyExecutor):
                 if name.lower() not in map(str.lower, expected) and role not in self._role_names:
                     yield f"{self._field(name)} is taken for {role}; map another entry by --role {role}=NAME."
         sized = {name for names in role_entries.values() for name in names}
+        sized |= {name for role in groups for name in self.first_worker_names(document, role)}
         for name, entry in self.entries(document).items():
             if name not in sized and name not in self.platform_entries:
                 counter = self.counter(entry, self._field(name))
                 count = counter.entry.get(counter.names[0], 1)
                 yield f"{self._field(name)} is not in the plan and stays unchanged ({count} × its current size)."
         for role, role_groups in groups.items():
-            for spec, group in zip(self.container_specs(document, role), role_groups, strict=True):
+            of_places = [*role_groups, *(role_groups[0] for _ in self.first_worker_names(document, role))]
+            for spec, group in zip(self.places(document, role), of_places, strict=True):
                 containers = all_containers(spec.entry["template"], spec.field) if spec.has_pod else []
                 if len(containers) > 1 and spec.container.get("name") not in self.containers:
                     yield f"{spec.field}: container {spec.container.get('name')} is taken for the one that trains."
@@ -573,6 +591,10 @@ def set_if_present(entry: YamlMap, name: str, value: int) -> None:
     """Set a field that depends on the sizes, if the manifest has it."""
     if name in entry:
         entry[name] = value
+
+
+def _one_of(group: Group) -> Group:
+    return group.model_copy(update={"replicas": 1})
 
 
 def group_names(word: str, count: int) -> list[str]:

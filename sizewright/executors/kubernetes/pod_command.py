@@ -55,7 +55,8 @@ def check_rendezvous(plan: Plan, discovery: Discovery) -> None:
     """Raise InputError if the platform cannot serve the rendezvous of the job's command."""
     command = plan.job.command
     if command and (reason := discovery.unsupported.get(command.rendezvous)):
-        other = f", or rendezvous {min(discovery.provides)}" if plan.job.has_ps and discovery.provides else ""
+        provided = discovery.provides - {"torchrun"}  # which has no PS
+        other = f", or rendezvous {min(provided)}" if plan.job.has_ps and provided else ""
         trainjob = "" if plan.job.has_ps else "trainjob, "
         raise InputError(
             f"{plan.job.name} is a command with rendezvous {command.rendezvous}, but {reason}.",

@@ -13,7 +13,7 @@ from time import monotonic, sleep
 from typing import Any, NamedTuple
 
 from sizewright.errors import EngineError, ForbiddenError, InputError, SizewrightError
-from sizewright.executors.kubernetes.api import KubeApi
+from sizewright.executors.kubernetes.api import GoneError, KubeApi
 from sizewright.executors.kubernetes.container_spec import YamlMap, is_same
 from sizewright.executors.kubernetes.pods import has_ended, uid_of
 from sizewright.spec.units import read_bytes, read_cores
@@ -79,9 +79,9 @@ def resized(
     """Resize containers, and yield once all have their new sizes, at most `timeout_s` later.
 
     `selector` selects the pods by their labels. Raises NotResizedError if the server or a node does not resize a pod.
-    After this, any other error before the body, or an interrupt, the pods are given their earlier sizes again, and so
-    they are if the body raises an InputError. After another error of the body they keep their new sizes, since the
-    server may have carried out the body's request. The error names pods that may keep the new size.
+    After this, and any other error or interrupt before the body, the pods are given their earlier sizes again, and so
+    they are if the body raises an InputError; the error then names pods that may keep the new size. After another error
+    or interrupt of the body all pods keep it, since the server may have carried out the body's request.
     """
     asked: list[PodResize] = []
     try:
@@ -149,6 +149,8 @@ def _undo(api: KubeApi, namespace: str, asked: Sequence[PodResize], cause: BaseE
             if answers:
                 api.resize_pod(namespace, resize.pod, resize.uid, resize.container, resize.before)
                 continue
+        except GoneError:
+            continue
         except SizewrightError as error:
             answers = isinstance(error, InputError)  # the others would wait for a silent server, one after the other
         kept.append(resize.pod)

@@ -8,9 +8,7 @@ from typing import Any, ClassVar
 from sizewright.errors import InputError
 from sizewright.executors.kubernetes.container_spec import ContainerSpec, Counter, YamlMap, expect_mapping
 from sizewright.executors.kubernetes.kubeflow import KubeflowExecutor
-from sizewright.executors.kubernetes.manifest_executor import set_if_present
 from sizewright.executors.kubernetes.pod_command import ContainerCommand, Discovery
-from sizewright.executors.kubernetes.pod_template import only_group
 from sizewright.executors.kubernetes.repeated_sizes import SizeChange
 from sizewright.spec import Group, Plan, Role
 
@@ -30,7 +28,6 @@ class PyTorchJobExecutor(KubeflowExecutor):
     roles_path = "spec.pytorchReplicaSpecs"
     roles: ClassVar[Mapping[Role, str]] = {"worker": "Worker"}
     aliases: ClassVar[Mapping[Role, Sequence[str]]] = {"worker": (_MASTER,)}  # where it is the only worker
-    platform_entries = (_MASTER, _MASTER.lower())
     discovery = Discovery(
         "PyTorchJob",
         provides=frozenset({"torchrun"}),
@@ -43,65 +40,80 @@ class PyTorchJobExecutor(KubeflowExecutor):
     container_name_reason = "the operator refuses a PyTorchJob without a container of this name"
     labels = KubeflowExecutor.labels._replace(number=None)
     scales: ClassVar[frozenset[Role]] = frozenset()  # every replica has WORLD_SIZE
-    other_pods: ClassVar[Mapping[str, Role]] = {_MASTER: "worker"}
+    max_name_length = 63 - len("-worker-000")  # of its services
+    first_worker = _MASTER
 
     def replica_specs(self, plan: Plan, groups: Mapping[Role, tuple[Group, ...]]) -> dict[str, Any]:
         """Return the entries of the Master and of the other workers, without their sizes."""
         (group,) = groups["worker"]
-        return {name: self.replica_spec(plan, "worker", group) for name in (_MASTER, self.roles["worker"])}
+        master, others = (self.replica_spec(plan, "worker", group) for _ in range(2))
+        return {_MASTER: master | {"replicas": 1}, self.roles["worker"]: others}
 
     def container_command(self, plan: Plan, role: Role, group: Group) -> ContainerCommand:
-        """Return what the containers start, with those of torchrun's variables that the operator does not set."""
+        """Return what the containers start, as the only process on their node."""
         start = super().container_command(plan, role, group)
-        if plan.job.command is None:
+        if plan.job.command is None or plan.job.command.rendezvous != "torchrun":
             return start
         names = {variable["name"] for variable in start.env}
-        return start._replace(
-            env=[*start.env, *({"name": k, "value": v} for k, v in _ONE_PROCESS.items() if k not in names)]
-        )
+        of_node = [{"name": name, "value": value} for name, value in _ONE_PROCESS.items() if name not in names]
+        return start._replace(env=[*start.env, *of_node])
 
     def container_specs(self, document: YamlMap, role: Role) -> list[ContainerSpec]:
-        """Return the place of the workers' sizes, which the Master shares; empty for other roles."""
+        """Return the place of the workers' sizes; the Master counts as one of them.
+
+        Raises InputError if there are several Masters.
+        """
         specs = super().container_specs(document, role)
-        if not self._master(document):
-            return specs
-        is_only = len(self.entries(document)) == 1
-        return [spec._replace(counter=Counter(spec.entry, elsewhere=0 if is_only else 1)) for spec in specs]
+        for name in self.first_worker_names(document, role):
+            count = self.entries(document)[name].get("replicas", 1)
+            if count != 1:
+                raise InputError(f"{self._field(name)}.replicas is {count!r}: a PyTorchJob has one Master.", "Write 1.")
+            specs = [spec._replace(counter=Counter(spec.entry, elsewhere=1)) for spec in specs]
+        return specs
+
+    def first_worker_names(self, document: YamlMap, role: Role) -> list[str]:
+        """Return the name of the Master's entry, if there is one beside that of the workers."""
+        workers = self._entry_names(document, "worker") if role == "worker" else []
+        names = [name for name in self.entries(document) if name.lower() == _MASTER.lower()]
+        return [name for name in names if workers and name not in workers]
 
     def min_available(self, document: YamlMap, plan: Plan) -> dict[str, int]:
-        """Return how many replicas of each entry must start together: all, since each has their number."""
-        return {name: ContainerSpec(name, entry, {}).replicas for name, entry in self.entries(document).items()}
+        """Return how many replicas of each entry must start together: all, or the least of an elastic job."""
+        counts = {
+            name: ContainerSpec(self._field(name), entry, {}).replicas for name, entry in self.entries(document).items()
+        }
+        least = _elastic_policy(document).get("minReplicas")
+        if isinstance(least, int):
+            counts |= {name: min(counts[name], least) for name in self._entry_names(document, "worker")}
+        return counts
 
     def adapt(self, document: YamlMap, plan: Plan, changes: Sequence[SizeChange]) -> Iterator[str]:
-        """Give the Master the size of a worker, and adapt what repeats sizes.
+        """Adapt what repeats sizes, and say so if the Master had another size than the workers.
 
         Raises InputError if there are more workers than the Master, and no entry for them.
         """
         spec = expect_mapping(document["spec"], "spec")
-        group, workers = only_group(plan.target, "worker"), plan.target.replicas("worker")
-        for master in self._master(document):
-            if group and len(self.entries(document)) > 1:
-                master.write(group.model_copy(update={"replicas": 1}), self.cpu_step_m)
-                master.write_batch_size(plan.target.batch_size, plan.job.training.batch_size)
-                master.write_counts(workers, 0, group.cpu)
-            elif workers > 1:
-                raise InputError(
-                    f"{master.field} is the only entry, and it is one worker; plan {plan.id} has {workers}.",
-                    f"Add {self.roles_path}.{self.roles['worker']}.",
-                )
-        for change in changes:
-            if str(spec.get("nprocPerNode")) == str(change.before.processes) and change.after.processes:
-                spec["nprocPerNode"] = str(change.after.processes)
-        elastic = expect_mapping(spec.get("elasticPolicy") or {}, "spec.elasticPolicy")
+        workers = plan.target.replicas("worker")
+        (entry,) = self._entry_names(document, "worker")
+        if entry.lower() == _MASTER.lower() and workers > 1:
+            raise InputError(
+                f"{self._field(entry)} is one worker, but plan {plan.id} has {workers}.",
+                f"Add {self.roles_path}.{self.roles['worker']}.",
+            )
+        first, *own = changes
+        for change in own:
+            if change.before.cpu is not None and change.before[1:] != first.before[1:]:
+                yield f"{change.spec.field} is a worker, and gets the size of the others."
+        processes = spec.get("nprocPerNode")
+        if processes is not None and str(processes) == str(first.before.processes) and first.after.processes:
+            spec["nprocPerNode"] = type(processes)(first.after.processes)
+        elastic = _elastic_policy(document)
         for bound, limit in (("minReplicas", min), ("maxReplicas", max)):
             if isinstance(elastic.get(bound), int):
-                set_if_present(elastic, bound, limit(elastic[bound], workers))
+                elastic[bound] = limit(elastic[bound], workers - len(own))
         yield from super().adapt(document, plan, changes)
 
-    def _master(self, document: YamlMap) -> list[ContainerSpec]:
-        """Return the place of the Master's size; empty if there is none."""
-        return [
-            self._container_spec(document, self._field(name), entry)
-            for name, entry in self.entries(document).items()
-            if name.lower() == _MASTER.lower()
-        ]
+
+def _elastic_policy(document: YamlMap) -> YamlMap:
+    spec = expect_mapping(document["spec"], "spec")
+    return expect_mapping(spec.get("elasticPolicy") or {}, "spec.elasticPolicy")

@@ -62,6 +62,10 @@ class SizeChange(NamedTuple):
     before: ContainerSizes
     after: ContainerSizes
 
+    def uncounted(self) -> SizeChange:
+        """Return the change of a replica that another change counts."""
+        return self._replace(before=self.before._replace(replicas=0), after=self.after._replace(replicas=0))
+
 
 class _Setting(NamedTuple):
     """A variable or an option with a number as its value. An option's meaning is less certain than a variable's."""

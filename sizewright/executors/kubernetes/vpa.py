@@ -6,7 +6,6 @@ from collections.abc import Callable
 from typing import Any
 
 from sizewright.errors import InputError
-from sizewright.executors.kubernetes.pod_template import only_group
 from sizewright.spec import ROLES, Allocation, Recommendation, Role
 from sizewright.spec.units import cpu_quantity, memory_quantity
 
@@ -19,9 +18,7 @@ def vpa_status(answer: Recommendation) -> dict[str, Any]:
     replicas of several sizes, or if nothing is recommended.
     """
     if answer.target is None:
-        raise InputError(
-            f"There is no recommendation for {answer.job}: {' '.join(answer.reasons)}", "Run it with -o table."
-        )
+        raise InputError(f"There is no recommendation for {answer.job}: {' '.join(answer.reasons)}")
     near = [each for each in (answer.lower, answer.target, answer.upper) if each]
     uncapped = answer.uncapped or answer.target
     containers = [
@@ -40,7 +37,11 @@ def vpa_status(answer: Recommendation) -> dict[str, Any]:
 
 def _amounts(allocations: list[Allocation], role: Role, choose: Callable[..., Any]) -> dict[str, str]:
     """Return the least or largest cores and bytes of a role's replicas, without bytes where none are known."""
-    groups = [group for group in (only_group(each, role) for each in allocations) if group]
+    groups = [group for each in allocations for group in getattr(each, role) if group.replicas]
+    if len(groups) > len(allocations):
+        raise InputError(
+            f"An autoscaler gives all replicas of a role one size, but {role} has several.", "Make the groups equal."
+        )
     amounts = {"cpu": cpu_quantity(choose(group.cpu for group in groups))} if groups else {}
     known = [group.memory_bytes for group in groups if group.memory_bytes]
     return amounts | ({"memory": memory_quantity(choose(known))} if known else {})

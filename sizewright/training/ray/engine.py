@@ -352,7 +352,8 @@ def _few_processes(ray: ModuleType) -> Iterator[None]:
     Its autoscaler, its dashboard and its reader of logs each take a second of CPU and 100 MB.
     """
     node = ray._private.node.Node
-    starts = {name: getattr(node, name) for name in ("start_monitor", "start_api_server", "start_log_monitor")}
+    names = ("start_monitor", "start_api_server", "start_log_monitor")
+    starts = {name: getattr(node, name) for name in names if hasattr(node, name)}
     for name in starts:
         setattr(node, name, lambda *_, **__: None)
     try:

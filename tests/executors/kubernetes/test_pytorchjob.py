@@ -46,7 +46,9 @@ def test_rendered_plan_is_read_back(plan: Plan) -> None:
 
 @pytest.mark.parametrize("workers", [1, 4])
 def test_master_is_one_of_the_workers(workers: int) -> None:
-    master, others = entries(PyTorchJobExecutor().render(plan(workers))).values()
+    text = PyTorchJobExecutor().render(plan(workers))
+    assert yaml.safe_load(text)["spec"].keys() == {"runPolicy", "pytorchReplicaSpecs"}
+    master, others = entries(text).values()
     assert (master["replicas"], others["replicas"]) == (1, workers - 1)
     assert master["template"] == others["template"]
     (container,) = master["template"]["spec"]["containers"]
@@ -136,7 +138,7 @@ def test_base_that_has_its_sizes_stays_as_it_is(tmp_path: Path) -> None:
 def test_master_alone_is_one_worker(tmp_path: Path) -> None:
     executor = PyTorchJobExecutor(base=written(tmp_path, BASE[: BASE.index("    worker:")].replace("&size", "")))
     assert entries(executor.render(plan(1)))["master"]["replicas"] == 1
-    with pytest.raises(InputError, match=r"master is the only entry, and it is one worker; plan p-1 has 2") as caught:
+    with pytest.raises(InputError, match=r"pytorchReplicaSpecs\.master is one worker, but plan p-1 has 2") as caught:
         executor.render(plan(2))
     assert "Add spec.pytorchReplicaSpecs.Worker" in caught.value.remedy
 
@@ -155,6 +157,61 @@ spec:
           containers:
           - {name: pytorch, image: ours, resources: {requests: {cpu: 1, memory: 1Gi}}}
 """
+
+
+OTHER = """\
+apiVersion: kubeflow.org/v1
+kind: PyTorchJob
+metadata: {name: ctr}
+spec:
+  pytorchReplicaSpecs:
+    MASTER:
+      template:
+        spec:
+          initContainers: [{name: copy, image: c, resources: {requests: {cpu: 12}}}]
+          containers:
+          - name: pytorch
+            image: ours
+            env: [{name: OMP_NUM_THREADS, value: "8"}]
+            resources: &size
+              requests: {cpu: 8, memory: 64Gi}
+          - {name: proxy, image: p, resources: *size}
+    Worker:
+      replicas: 3
+      template: {spec: {containers: [{name: pytorch, image: ours, resources: {requests: {cpu: 2, memory: 2Gi}}}]}}
+"""
+
+
+def test_master_of_another_size_is_told_and_its_sidecar_stays(tmp_path: Path) -> None:
+    executor = PyTorchJobExecutor(base=written(tmp_path, OTHER))
+    specs = entries(executor.render(plan(4)))
+    main, proxy = specs["MASTER"]["template"]["spec"]["containers"]
+    assert main["resources"]["requests"] == {"cpu": "1500m", "memory": "1024Mi"}
+    assert proxy["resources"]["requests"] == {"cpu": 8, "memory": "64Gi"}
+    assert specs["Worker"]["replicas"] == 3
+    remarks = " ".join(executor.remarks(plan(4)))
+    assert "spec.pytorchReplicaSpecs.MASTER is a worker, and gets the size of the others." in remarks
+    assert "OMP_NUM_THREADS says 8; the cores of each are now 1.5" in remarks
+    assert "MASTER: an init container requests 12 of cpu" in remarks
+    assert "is not in the plan" not in remarks
+
+
+@pytest.mark.parametrize("count", ["2", "x", "0"])
+def test_several_masters_are_refused(tmp_path: Path, count: str) -> None:
+    text = OTHER.replace("    MASTER:\n", f"    MASTER:\n      replicas: {count}\n")
+    with pytest.raises(InputError, match=r"MASTER\.replicas is .*: a PyTorchJob has one Master"):
+        PyTorchJobExecutor(base=written(tmp_path, text)).render(plan(4))
+
+
+def test_master_may_not_be_mapped_to_all_workers(tmp_path: Path) -> None:
+    executor = PyTorchJobExecutor(base=written(tmp_path, OTHER), roles={"worker": "MASTER"})
+    with pytest.raises(InputError, match="MASTER is one worker, but plan p-1 has 4"):
+        executor.render(plan(4))
+
+
+def test_key_that_is_no_name_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="has the key 1, which is no name"):
+        PyTorchJobExecutor(base=written(tmp_path, OTHER.replace("Worker:", "1:"))).render(plan(4))
 
 
 @pytest.mark.parametrize(("workers", "bounds"), [(1, (1, 3)), (3, (2, 3)), (5, (2, 5))])

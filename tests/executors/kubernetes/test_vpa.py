@@ -6,7 +6,7 @@ import pytest
 
 from sizewright.errors import InputError
 from sizewright.executors.kubernetes.vpa import vpa_status
-from sizewright.spec import Allocation, Recommendation
+from sizewright.spec import Allocation, Group, Recommendation
 from sizewright.spec.recommendation import Evidence
 from sizewright.spec.units import GIB
 
@@ -46,6 +46,12 @@ def test_unknown_memory_and_missing_roles_are_left_out() -> None:
     ]
     keys = ("target", "lowerBound", "upperBound", "uncappedTarget")
     assert worker == {"containerName": "worker"} | {key: {"cpu": "1"} for key in keys}
+
+
+def test_several_sizes_of_a_role_are_refused() -> None:
+    groups = tuple(Group(replicas=1, cpu=cpu, memory_bytes=0) for cpu in (1.0, 2.0))
+    with pytest.raises(InputError, match="gives all replicas of a role one size, but worker has several"):
+        vpa_status(answer(target=Allocation(worker=groups, ps=(), batch_size=64)))
 
 
 def test_answer_without_a_target_is_refused() -> None:

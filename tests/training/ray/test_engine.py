@@ -155,6 +155,8 @@ def test_engine_ends_only_the_processes_of_ray() -> None:
         joined = group.pids()
         assert bystander.pid not in joined
         assert joined
+        commands = [" ".join(psutil.Process(pid).cmdline()) for pid in joined]
+        assert not [each for each in commands if "monitor.py" in each or "dashboard.py" in each], "one host needs none"
         assert ray.is_initialized()
         deadline = time.monotonic() + 20
         while running.cpu_used_s() == 0 and time.monotonic() < deadline:
