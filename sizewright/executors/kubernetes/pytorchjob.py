@@ -104,10 +104,11 @@ class PyTorchJobExecutor(KubeflowExecutor):
         for change in own:
             if change.before.cpu is not None and change.before[1:] != first.before[1:]:
                 yield f"{change.spec.field} is a worker, and gets the size of the others."
-        processes = spec.get("nprocPerNode")
-        if processes is not None and str(processes) == str(first.before.processes) and first.after.processes:
-            spec["nprocPerNode"] = type(processes)(first.after.processes)
         elastic = _elastic_policy(document)
+        for settings, key in ((spec, "nprocPerNode"), (elastic, "nProcPerNode")):
+            processes = settings.get(key)
+            if processes is not None and str(processes) == str(first.before.processes) and first.after.processes:
+                settings[key] = type(processes)(first.after.processes)
         for bound, limit in (("minReplicas", min), ("maxReplicas", max)):
             if isinstance(elastic.get(bound), int):
                 elastic[bound] = limit(elastic[bound], workers - len(own))

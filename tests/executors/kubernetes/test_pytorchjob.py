@@ -148,7 +148,7 @@ apiVersion: kubeflow.org/v1
 kind: PyTorchJob
 metadata: {name: ctr}
 spec:
-  elasticPolicy: {minReplicas: 2, maxReplicas: 3, rdzvBackend: c10d}
+  elasticPolicy: {minReplicas: 2, maxReplicas: 3, rdzvBackend: c10d, nProcPerNode: 1}
   pytorchReplicaSpecs:
     Worker:
       replicas: 2
@@ -219,7 +219,7 @@ def test_bounds_of_an_elastic_job_contain_its_workers(tmp_path: Path, workers: i
     document = yaml.safe_load(PyTorchJobExecutor(base=written(tmp_path, ELASTIC)).render(plan(workers)))
     assert document["spec"]["pytorchReplicaSpecs"]["Worker"]["replicas"] == workers
     policy = document["spec"]["elasticPolicy"]
-    assert (policy["minReplicas"], policy["maxReplicas"]) == bounds
+    assert (policy["minReplicas"], policy["maxReplicas"], policy["nProcPerNode"]) == (*bounds, 2)  # of 1.5 cores
 
 
 @pytest.fixture
