@@ -32,7 +32,8 @@ def memory(
     loaded_job = api.load_job(job, data)
     if log := api.check_log(loaded_job):
         stderr().print(describe_log(log))
+    calculate = api.memory  # is imported before the bar starts
     with Bar("calculating"):
-        report = api.memory(loaded_job, store=store, cluster=cluster)
+        report = calculate(loaded_job, store=store, cluster=cluster)
     show(report, output, lambda console: print_memory(console, report))
     raise typer.Exit(0 if report.least_ps else _INFEASIBLE)
