@@ -257,5 +257,6 @@ def test_failed_run_returns_an_outcome_and_an_error_stops_it(fake: FakeExecutor)
     with pytest.raises(EngineDiedError, match="Ray is gone"):
         run_plan(fake, LAUNCH, progress=lose)
     assert fake.calls[-1].method == "stop"
-    with pytest.raises(UnsupportedError, match=r"fake executor cannot launch jobs\. Executors that can: .*local, pytorchjob, ray"):
+    can = "local, pytorchjob, ray"
+    with pytest.raises(UnsupportedError, match=rf"fake executor cannot launch jobs\. Executors that can: .*{can}"):
         run_plan(FakeExecutor(capabilities=Capabilities(render=True)), LAUNCH)
