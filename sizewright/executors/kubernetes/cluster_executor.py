@@ -18,7 +18,7 @@ from sizewright.errors import EngineError, ForbiddenError, InputError, Sizewrigh
 from sizewright.executors.change_costs import ChangeKind
 from sizewright.executors.difference import difference
 from sizewright.executors.kubernetes.api import MANAGER, KubeApi
-from sizewright.executors.kubernetes.container_spec import YamlMap, main_container
+from sizewright.executors.kubernetes.container_spec import YamlMap, main_container, one_of
 from sizewright.executors.kubernetes.live_object import (
     RESIZED,
     LiveObject,
@@ -642,8 +642,7 @@ class ClusterExecutor(ManifestExecutor):
         live_object = LiveObject(document, self)
         for role, groups in live_object.sizes.items() if live_object.is_resized else ():
             specs = [spec for spec in self.places(document, role) if spec.asks_for_cores]
-            one = groups[0].model_copy(update={"replicas": 1})
-            for spec, group in zip(specs, [*groups, *(one for _ in specs[len(groups) :])], strict=True):
+            for spec, group in zip(specs, [*groups, *(one_of(groups[0]) for _ in specs[len(groups) :])], strict=True):
                 spec.write(group, self.cpu_step_m)
         document["metadata"]["annotations"].pop(RESIZED, None)
         return document

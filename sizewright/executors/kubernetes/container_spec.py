@@ -201,6 +201,11 @@ def rounded(group: Group, cpu_step_m: int = 1) -> Group:
     return Group(replicas=group.replicas, cpu=cpu, memory_bytes=memory, gpu=gpu)
 
 
+def one_of(group: Group) -> Group:
+    """Return a group of one replica of this size."""
+    return group.model_copy(update={"replicas": 1})
+
+
 def gpu_resource(gpu: Gpu) -> str:
     """Return the resource name by which Kubernetes counts GPUs of this kind."""
     return next((name for kind, name in _VENDORS.items() if re.fullmatch(kind, gpu.kind.lower())), GPU_RESOURCE)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from pydantic import TypeAdapter, ValidationError
 
 from sizewright.errors import InputError
-from sizewright.executors.kubernetes.container_spec import YamlMap, rounded
+from sizewright.executors.kubernetes.container_spec import YamlMap, one_of, rounded
 from sizewright.executors.plan_annotations import APPLIED_AT, PLAN_ID, PLAN_RECORD, has_plan, read_plan
 from sizewright.executors.plan_checks import check_cool_down, check_current, check_same
 from sizewright.spec import ROLES, Allocation, Group, Plan, Role
@@ -164,7 +164,7 @@ class LiveObject:
             before, after = sizes.get(role, ()), target_sizes.get(role, ())
             if role not in scales and [group.replicas for group in before] != [group.replicas for group in after]:
                 return False
-            if not resizes and [_of_one_replica(each) for each in before] != [_of_one_replica(each) for each in after]:
+            if not resizes and [one_of(each) for each in before] != [one_of(each) for each in after]:
                 return False
         return self._runs_the_same(planned)
 
@@ -187,7 +187,7 @@ class LiveObject:
 
 def as_annotation(sizes: Sizes) -> str:
     """Return the size of a replica of each group, for the annotation of resized pods."""
-    one = {role: tuple(map(_of_one_replica, groups)) for role, groups in sizes.items()}
+    one = {role: tuple(map(one_of, groups)) for role, groups in sizes.items()}
     return _SIZES.dump_json(one, exclude_defaults=True).decode()
 
 
@@ -219,7 +219,3 @@ def seconds_of(text: str | None) -> float | None:
         return datetime.fromisoformat((text or "").replace("Z", "+00:00")).timestamp()
     except (ValueError, OverflowError):
         return None
-
-
-def _of_one_replica(group: Group) -> Group:
-    return group.model_copy(update={"replicas": 1})

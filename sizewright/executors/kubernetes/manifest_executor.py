@@ -22,6 +22,7 @@ from sizewright.executors.kubernetes.container_spec import (
     YamlMap,
     all_containers,
     expect_mapping,
+    one_of,
     rounded,
     training_container,
 )
@@ -354,6 +355,11 @@ class ManifestExecutor(RenderOnlyExecutor):
         ]
         return [*self.container_specs(document, role), *own]
 
+    def sized_places(self, document: YamlMap, role: Role, groups: Sequence[Group]) -> list[tuple[ContainerSpec, Group]]:
+        """Return each place of a role's sizes with what stands there: a group, or one replica of the first."""
+        places = self.places(document, role)
+        return list(zip(places, [*groups, *(one_of(groups[0]) for _ in places[len(groups) :])], strict=True))
+
     def counter(self, entry: YamlMap, field: str) -> Counter:
         """Return where a role's entry states its number of replicas. Raises InputError if that is unclear."""
         return Counter(entry)
@@ -440,10 +446,9 @@ class ManifestExecutor(RenderOnlyExecutor):
             specs = self.container_specs(document, role)
             if len(specs) != len(role_groups):
                 raise self._wrong_number_of_entries(document, plan, role, name)
-            of_places = [*role_groups, *(_one_of(role_groups[0]) for _ in self.first_worker_names(document, role))]
-            for i, group in enumerate(of_places):
-                before = self.places(document, role)[i].sizes()
-                if base and not self.places(document, role)[i].has(group, self.cpu_step_m):
+            for i, (place, group) in enumerate(self.sized_places(document, role, role_groups)):
+                before = place.sizes()
+                if base and not place.has(group, self.cpu_step_m):
                     self._separate(base, document, role, i)
                 spec = self.places(document, role)[i]
                 spec.write(group, self.cpu_step_m)
@@ -509,8 +514,7 @@ class ManifestExecutor(RenderOnlyExecutor):
                 count = counter.entry.get(counter.names[0], 1)
                 yield f"{self._field(name)} is not in the plan and stays unchanged ({count} × its current size)."
         for role, role_groups in groups.items():
-            of_places = [*role_groups, *(role_groups[0] for _ in self.first_worker_names(document, role))]
-            for spec, group in zip(self.places(document, role), of_places, strict=True):
+            for spec, group in self.sized_places(document, role, role_groups):
                 containers = all_containers(spec.entry["template"], spec.field) if spec.has_pod else []
                 if len(containers) > 1 and spec.container.get("name") not in self.containers:
                     yield f"{spec.field}: container {spec.container.get('name')} is taken for the one that trains."
@@ -591,10 +595,6 @@ def set_if_present(entry: YamlMap, name: str, value: int) -> None:
     """Set a field that depends on the sizes, if the manifest has it."""
     if name in entry:
         entry[name] = value
-
-
-def _one_of(group: Group) -> Group:
-    return group.model_copy(update={"replicas": 1})
 
 
 def group_names(word: str, count: int) -> list[str]:
