@@ -127,7 +127,8 @@ def log_throughput(draws: Floats, axes: Axes, at: Axes) -> Floats:
     smooth = q["smooth"]
     limits = (worker_time + service / np.exp(at.workers), relative_workers * service, shared_input)
     longest = np.maximum(np.maximum(limits[0], limits[1]), limits[2])
-    total = sum(np.exp(smooth * np.log(limit / longest)) for limit in limits)
+    with np.errstate(divide="ignore"):  # a limit may be as little as nothing
+        total = sum(np.exp(smooth * np.log(limit / longest)) for limit in limits)
     cycle = longest * np.exp(np.log(total) / smooth) + q["contention"] * reference_time * w**2
     if axes.sync.any():
         waiting = cycle + q["sync_workers"] * reference_time * (w - 1) / np.exp(at.workers)

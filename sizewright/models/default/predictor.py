@@ -6,7 +6,7 @@ where they have phases, and with the prediction of a learned prior (`models/prio
 its own shares of these.
 
 The priors of the parameters stand in for what three or eight trials cannot determine, so intervals are sensible from
-the start and narrow as trials come. Their ends are Student's t with n + 6 degrees of freedom, since noise has heavier
+the start and narrow as trials come. Their ends are Student's t with n + 20 degrees of freedom, since noise has heavier
 tails than the normal distribution. The same draws show a planner what another trial may bring.
 """
 
@@ -44,7 +44,7 @@ PRIOR_SHARE = (4.0, 2.0)
 # A learned prior also knows residual and noise, with this sd of their logarithms.
 _LEARNED_LOG_SD = 0.5
 # The trials that a prior's knowledge of residual and noise is worth.
-_FREEDOM, _LEARNED_FREEDOM = 7, 10
+_FREEDOM, _LEARNED_FREEDOM = 21, 24
 _MIN_SD = 0.02
 _WITHIN_RUN = {"noise": (float(np.log(0.02)), 0.5)}
 # Weights of log E and of the synchronous mode, as distances in the residual's space.
