@@ -19,7 +19,7 @@ from sizewright.profiler.planner.measured_table import MeasuredTable, one_table,
 TABLES = Path(__file__).parent / "tables"
 HELD_OUT = "wide-rows"
 """The table that was not used while the default model was developed."""
-SEEDS = range(choose(10, 2, 1))
+SEEDS = range(choose(5, 2, 1))
 T = TypeVar("T")
 
 
