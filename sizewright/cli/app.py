@@ -15,6 +15,7 @@ from sizewright.cli import (
     init,
     memory,
     models,
+    operator,
     predict,
     profile,
     recommend,
@@ -67,6 +68,7 @@ app.command("allocate")(allocate.allocate)
 app.command("simulate")(simulate.simulate)
 app.command("memory")(memory.memory)
 app.command("retrain")(retrain.retrain)
+app.add_typer(operator.app, name="operator")
 app.add_typer(trials.app, name="trials")
 app.add_typer(history.app, name="history")
 app.add_typer(models.app, name="models")

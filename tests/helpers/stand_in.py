@@ -36,8 +36,11 @@ SERVED = {
     "ray.io/v1": {"rayjobs": "RayJob"},
     "elastic.iml.github.io/v1alpha1": {"elasticjobs": "ElasticJob", "scaleplans": "ScalePlan"},
     "metrics.k8s.io/v1beta1": {"pods": "PodMetrics"},
-    "v1": {"pods": "Pod"},
+    "batch/v1": {"jobs": "BatchJob"},
+    "coordination.k8s.io/v1": {"leases": "Lease"},
+    "v1": {"pods": "Pod", "events": "Event", "configmaps": "ConfigMap"},
 }
+"""Kinds by their plural names. `BatchJob` is the kind Job of Kubernetes itself, beside Volcano's."""
 RATE = 20_000.0
 """Samples/s of a worker."""
 
@@ -71,6 +74,8 @@ class StandIn:
         self.odd: Callable[[str, str, Any], Any] = lambda method, path, answer: answer
         """Replaces each answer; set by tests of malformed answers."""
         self.resizes = False
+        self.changes_suspended = False
+        """Whether the sizes of suspended JobSets may change, as with KEP-1150."""
         self.node: Callable[[Object], str] = lambda pod: ""
         """How a node answers a pod's resize: `Deferred`, `Infeasible`, `InProgress`, `later`, or nothing when done."""
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(self))
@@ -143,11 +148,8 @@ class StandIn:
             for path, value in fields.items():
                 _put(after, path, value)
                 owners[path] = manager
-            if before and kind in IMMUTABLE:
-                try:
-                    IMMUTABLE[kind](before, after)
-                except UnchangeableError as error:
-                    raise RefusedError(422, str(error)) from None
+            if before:
+                self._check_mutable(kind, before, after)
             meta = after["metadata"]
             meta.setdefault("uid", uuid.uuid4().hex)
             meta.setdefault("creationTimestamp", datetime.now(timezone.utc).isoformat(timespec="seconds"))
@@ -181,16 +183,48 @@ class StandIn:
                 self.pods[name]["status"] = {"phase": "Running", "observedGeneration": 1}
                 self.pods[name]["began"] = time.time()
 
-    def annotate(self, kind: str, namespace: str, name: str, body: Object) -> Object:
-        """Merge annotations into an object; nothing else is merged."""
+    def merge(self, kind: str, namespace: str, name: str, body: Object, dry_run: bool) -> Object:
+        """Merge a patch into an object (RFC 7396)."""
         with self.lock:
-            _check_uid(body, self.objects[kind, namespace, name])
-            meta = self.objects[kind, namespace, name]["metadata"]
-            assert body.keys() == {"metadata"}
-            assert body["metadata"].keys() == {"uid", "annotations"}
-            merged = {**meta.get("annotations", {}), **body["metadata"]["annotations"]}
-            meta["annotations"] = {key: value for key, value in merged.items() if value is not None}
+            if (before := self.objects.get((kind, namespace, name))) is None:
+                raise RefusedError(404, f"{name} not found")
+            _check_uid(body, before)
+            _check_version(body, before)
+            after = _merged(before, body)
+            _validate(kind, {key: value for key, value in after.items() if key != "status"})
+            self._check_mutable(kind, before, after)
+            after["metadata"]["resourceVersion"] = str(int(before["metadata"].get("resourceVersion", 0)) + 1)
+            if not dry_run:
+                self.objects[kind, namespace, name] = after
+                self.reconcile()
+            return after
+
+    def create(self, kind: str, namespace: str, body: Object) -> Object:
+        with self.lock:
+            key = kind, namespace, body["metadata"]["name"]
+            if key in self.objects:
+                raise RefusedError(409, f"{key[2]} already exists")
+            now = datetime.now(timezone.utc).isoformat(timespec="seconds")
+            meta = {"namespace": namespace, "uid": uuid.uuid4().hex, "resourceVersion": "1", "creationTimestamp": now}
+            self.objects[key] = {**body, "metadata": {**meta, **body["metadata"]}}
+            self.reconcile()
+            return self.objects[key]
+
+    def replace(self, kind: str, namespace: str, name: str, body: Object) -> Object:
+        with self.lock:
+            before = self.objects[kind, namespace, name]
+            _check_version(body, before)
+            version = str(int(before["metadata"]["resourceVersion"]) + 1)
+            self.objects[kind, namespace, name] = {**body, "metadata": {**body["metadata"], "resourceVersion": version}}
             return self.objects[kind, namespace, name]
+
+    def _check_mutable(self, kind: str, before: Object, after: Object) -> None:
+        if kind not in IMMUTABLE or (kind == "JobSet" and before["spec"].get("suspend") and self.changes_suspended):
+            return
+        try:
+            IMMUTABLE[kind](before, after)
+        except UnchangeableError as error:
+            raise RefusedError(422, str(error)) from None
 
     def resize(self, name: str, body: Object, dry_run: bool) -> Object:
         """Change the resources of a pod's containers, as the server and the pod's node do."""
@@ -275,6 +309,12 @@ def _handler(stand: StandIn) -> type[BaseHTTPRequestHandler]:
         def do_PATCH(self) -> None:
             self._answer("PATCH")
 
+        def do_POST(self) -> None:
+            self._answer("POST")
+
+        def do_PUT(self) -> None:
+            self._answer("PUT")
+
         def do_DELETE(self) -> None:
             self._answer("DELETE")
 
@@ -307,9 +347,11 @@ def _handler(stand: StandIn) -> type[BaseHTTPRequestHandler]:
                 raise RefusedError(404, f"{version} is not served")
             if not rest:
                 names = [*kinds.items(), *([("pods/resize", "Pod")] if version == "v1" and stand.resizes else [])]
-                resources = [{"name": n, "kind": k, "namespaced": True, "verbs": ["get"]} for n, k in names]
+                resources = [
+                    {"name": n, "kind": k.removeprefix("Batch"), "namespaced": True, "verbs": ["get"]} for n, k in names
+                ]
                 return {"kind": "APIResourceList", "groupVersion": version, "resources": resources}
-            _, namespace, plural, *named = rest
+            _, namespace, plural, *named = rest if rest[0] == "namespaces" else ["", "", *rest]
             kind, name = kinds[plural], named[0] if named else ""
             if named[1:] == ["log"]:
                 return stand.log(name)
@@ -318,7 +360,11 @@ def _handler(stand: StandIn) -> type[BaseHTTPRequestHandler]:
                 assert self.headers["Content-Type"] == "application/strategic-merge-patch+json"
                 return stand.resize(name, body, query.get("dryRun") == "All")
             if method == "PATCH" and self.headers["Content-Type"] == "application/merge-patch+json":
-                return stand.annotate(kind, namespace, name, body)
+                return stand.merge(kind, namespace, name, body, query.get("dryRun") == "All")
+            if method == "POST":
+                return stand.create(kind, namespace, body)
+            if method == "PUT":
+                return stand.replace(kind, namespace, name, body)
             if method == "PATCH":
                 assert self.headers["Content-Type"] == "application/apply-patch+yaml"
                 dry = query.get("dryRun") == "All"
@@ -333,7 +379,7 @@ def _handler(stand: StandIn) -> type[BaseHTTPRequestHandler]:
                 raise RefusedError(404, f"{kind} {name} not found")
             return {
                 "apiVersion": version,
-                "kind": f"{kind}List",
+                "kind": f"{kind.removeprefix('Batch')}List",
                 "items": _listed(kind, namespace, query.get("labelSelector", "")),
             }
 
@@ -365,17 +411,20 @@ def _handler(stand: StandIn) -> type[BaseHTTPRequestHandler]:
             self.wfile.write(text.encode())
 
     def _listed(kind: str, namespace: str, selector: str) -> list[Object]:
-        key, _, value = selector.partition("=")
+        key, equals, value = selector.partition("=")
         everything = {
             "Pod": lambda: list(stand.pods.values()),
             "PodMetrics": stand.usages,
-        }.get(kind, lambda: [each for (k, n, _), each in stand.objects.items() if (k, n) == (kind, namespace)])()
-        return [each for each in everything if each["metadata"].get("labels", {}).get(key) == value]
+        }.get(kind, lambda: [each for (k, n, _), each in stand.objects.items() if k == kind and namespace in ("", n)])()
+        labels = [(each, each["metadata"].get("labels", {})) for each in everything]
+        return [each for each, of_it in labels if (of_it.get(key) == value if equals else key in of_it)]
 
     return Handler
 
 
 def _validate(kind: str, body: Object) -> None:
+    if kind == "BatchJob":
+        return
     try:
         schema = validator(kind)
     except pytest.skip.Exception:  # the definitions are missing
@@ -383,6 +432,20 @@ def _validate(kind: str, body: Object) -> None:
     if errors := list(schema.iter_errors(body)):
         causes = [(".".join(map(str, error.absolute_path)), error.message) for error in errors]
         raise RefusedError(422, f"{kind} is invalid", causes)
+
+
+def _check_version(body: Object, document: Object) -> None:
+    version = document["metadata"].get("resourceVersion")
+    if body["metadata"].get("resourceVersion", version) != version:
+        raise RefusedError(409, "the object has been modified; please apply your changes to the latest version")
+
+
+def _merged(document: Any, patch: Any) -> Any:
+    if not isinstance(patch, dict):
+        return copy.deepcopy(patch)
+    before = document if isinstance(document, dict) else {}
+    merged = {key: value for key, value in before.items() if patch.get(key, value) is not None}
+    return merged | {key: _merged(before.get(key), value) for key, value in patch.items() if value is not None}
 
 
 def _check_uid(body: Object, document: Object) -> None:

@@ -1,4 +1,4 @@
-"""The pods that the operators of seven platforms create for a job, with the labels that the executors rely on.
+"""The pods that the operators of eight platforms create for a job, with the labels that the executors rely on.
 
 An ElasticJob's pods are replaced where sizes change; ScalePlans of its older releases come before it. The pods of a
 TFJob, a PyTorchJob and a Volcano job keep the sizes they began with. A RayJob is not changed by its operator once it
@@ -21,7 +21,7 @@ def pods_of(objects: dict[tuple[str, str, str], Object], existing: dict[str, Obj
     """Return the pods by name: unchanged ones that stay, and new ones."""
     pods: dict[str, Object] = {}
     for (kind, _, name), document in objects.items():
-        if kind == "ScalePlan":
+        if kind not in _REPLICAS or _is_suspended(document):
             continue
         for word, index, containers, labels in _REPLICAS[kind](document, objects):
             pod_name = f"{name}-{word.lower()}-{index}"
@@ -39,6 +39,11 @@ def pods_of(objects: dict[tuple[str, str, str], Object], existing: dict[str, Obj
                     continue
             pods[pod_name] = {"metadata": {"labels": labels}, "spec": {"containers": containers}}
     return pods
+
+
+def _is_suspended(document: Object) -> bool:
+    spec = document["spec"]
+    return bool(spec.get("suspend") or spec.get("runPolicy", {}).get("suspend"))
 
 
 def _kubeflow(document: Object, _: Any) -> Iterator[tuple[str, int, list[Object], dict[str, str]]]:
@@ -111,13 +116,22 @@ def _elasticjob(document: Object, objects: Any) -> Iterator[tuple[str, int, list
             yield word, index, containers, {f"elasticjob.dlrover/{k}": v for k, v in keys.items()}
 
 
+def _batchjob(document: Object, _: Any) -> Iterator[tuple[str, int, list[Object], dict[str, str]]]:
+    for index in range(document["spec"].get("parallelism", 1)):
+        labels = {
+            "batch.kubernetes.io/job-name": document["metadata"]["name"],
+            "batch.kubernetes.io/job-completion-index": str(index),
+        }
+        yield "worker", index, _containers(document["spec"]), labels
+
+
 def _containers(spec: Object) -> list[Object]:
     return [dict(each) for each in spec["template"]["spec"]["containers"]]
 
 
 _REPLICAS = {
     "TFJob": _kubeflow, "PyTorchJob": _kubeflow, "Job": _volcano, "JobSet": _jobset, "TrainJob": _trainjob,
-    "RayJob": _rayjob, "ElasticJob": _elasticjob,
+    "RayJob": _rayjob, "ElasticJob": _elasticjob, "BatchJob": _batchjob,
 }  # fmt: skip
 
 

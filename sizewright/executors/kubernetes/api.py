@@ -113,14 +113,17 @@ class KubeApi:
         )
 
     def list(self, api_version: str, kind: str, namespace: str, selector: str) -> list[dict[str, Any]]:
-        """Return the objects with these labels; empty if the cluster does not serve the kind."""
+        """Return the objects with these labels; empty if the cluster does not serve the kind.
+
+        An empty namespace stands for all of them.
+        """
         try:
             resource = self._resource(api_version, kind)
         except NotServedError:
             return []
-        request = f"list {kind}s in {namespace}"
+        request = f"list {kind}s in {namespace or 'all namespaces'}"
         answer = self._retry(
-            request, lambda: resource.get(namespace=namespace, label_selector=selector, **self._timeout)
+            request, lambda: resource.get(namespace=namespace or None, label_selector=selector, **self._timeout)
         )
         return [] if answer is None else check_items(kind, _plain(answer), request)
 
@@ -184,13 +187,43 @@ class KubeApi:
 
         Raises GoneError if the object is gone, or another one has its name, and the server's other errors.
         """
+        meta = {"uid": job_object["metadata"]["uid"], "annotations": dict(annotations)}
+        self._merge("annotate", job_object, {"metadata": meta})
+
+    def change(self, job_object: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+        """Merge changes into this very object (RFC 7396), in the state in which it was read; return it as it is then.
+
+        Raises GoneError if the object is gone, InputError if somebody has changed it meanwhile or the server refuses
+        the changes, and the server's other errors.
+        """
+        read = {key: job_object["metadata"][key] for key in ("uid", "resourceVersion")}
+        metadata = {**changes.get("metadata", {}), **read}
+        return self._merge("change", job_object, {**changes, "metadata": metadata})
+
+    def create(self, document: Mapping[str, Any]) -> None:
+        """Create an object. Raises InputError if there is one of its name, and the server's other errors."""
+        kind, meta = str(document["kind"]), document["metadata"]
+        resource = self._resource(str(document["apiVersion"]), kind)
+        self._retry(
+            f"create {kind} {meta['namespace']}/{meta['name']}",
+            lambda: resource.create(body=dict(document), namespace=meta["namespace"], **self._timeout),
+            changes=True,
+        )
+
+    @property
+    def client(self) -> Any:
+        """The connection, as an `ApiClient` of the client library."""
+        return self._dynamic.client
+
+    def _merge(self, verb: str, job_object: Mapping[str, Any], body: Mapping[str, Any]) -> dict[str, Any]:
         meta, kind = job_object["metadata"], str(job_object["kind"])
         resource = self._resource(str(job_object["apiVersion"]), kind)
         path = resource.path(name=meta["name"], namespace=meta["namespace"])
-        body = {"metadata": {"uid": meta["uid"], "annotations": dict(annotations)}}
-        request = f"annotate {kind} {meta['namespace']}/{meta['name']}"
-        if self._patch(request, path, body, "application/merge-patch+json") is None:
+        request = f"{verb} {kind} {meta['namespace']}/{meta['name']}"
+        answer = self._patch(request, path, body, "application/merge-patch+json")
+        if answer is None:
             raise GoneError(f"Cannot {request}: it is gone.", "Launch it with a new plan.")
+        return check_object(kind, _plain(answer), request)
 
     def _patch(self, request: str, path: str, body: Any, content_type: str, *, dry_run: bool = False) -> Any:
         query = [("fieldManager", MANAGER), *([("dryRun", "All")] if dry_run else [])]

@@ -195,6 +195,16 @@ class ClusterExecutor(ManifestExecutor):
         self._steps.on_metrics(handle.id, metrics)
         return metrics
 
+    def recreate(self, job_object: dict[str, Any], document: Mapping[str, Any]) -> dict[str, Any]:
+        """Delete a suspended job, create it again from a document, and return the new object.
+
+        The job is created as it was if the cluster refuses the document.
+        """
+        namespace, name = (job_object["metadata"][key] for key in ("namespace", "name"))
+        handle = Handle(executor=self.name, id=f"{namespace}/{name}", job=name)
+        self._restart(handle, job_object, _as_applied(document))
+        return self._existing_object(handle)
+
     def wait(self, handle: Handle, timeout_s: float) -> bool:
         """Wait up to about `timeout_s` seconds for the job to end, and return whether it has ended."""
         if handle.id in self._outcomes or self.end_status(self._existing_object(handle)):
@@ -728,7 +738,7 @@ def _as_applied(job_object: Mapping[str, Any]) -> dict[str, Any]:
     Values that the server or a webhook filled in stay in its spec.
     """
     metadata = job_object["metadata"]
-    kept = {key: metadata[key] for key in ("name", "namespace", "labels") if key in metadata}
+    kept = {key: metadata[key] for key in ("name", "namespace", "labels", "ownerReferences") if key in metadata}
     kept["annotations"] = metadata.get("annotations") or {}
     return copy.deepcopy({key: job_object[key] for key in ("apiVersion", "kind", "spec")} | {"metadata": kept})
 

@@ -5,10 +5,12 @@ They write a complete manifest, or change the sizes in a manifest of the user's.
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import re
 import shlex
 from collections.abc import Iterator, Mapping, MutableMapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -23,6 +25,7 @@ from sizewright.executors.kubernetes.container_spec import (
     all_containers,
     expect_mapping,
     one_of,
+    quoted_like,
     rounded,
     training_container,
 )
@@ -38,7 +41,7 @@ from sizewright.executors.kubernetes.pod_command import (
 )
 from sizewright.executors.kubernetes.pod_template import min_available, only_group
 from sizewright.executors.kubernetes.pods import PodLabels
-from sizewright.executors.kubernetes.repeated_sizes import SizeChange, repeated
+from sizewright.executors.kubernetes.repeated_sizes import COUNTS, SizeChange, repeated
 from sizewright.executors.kubernetes.totals import beyond_container
 from sizewright.executors.kubernetes.yaml_text import YamlText, read_manifest
 from sizewright.executors.plan_annotations import PLAN_ID, check_no_secrets, has_plan, plan_annotations, read_plan
@@ -131,7 +134,8 @@ class ManifestExecutor(RenderOnlyExecutor):
         if base_text is not None:
             base = YamlText(base_text, str(self._base))
             document = self.select_document(base.documents, str(self._base), plan.job.name)
-            remarks = self._write_sizes(document, plan, groups, str(self._base), base)
+            changes, remarks = self._write_sizes(document, plan, groups, str(self._base), base)
+            remarks = [*self._base_remarks(document, groups), *remarks, *repeated(document, changes)]
             annotations = document["metadata"].get("annotations")
             if isinstance(annotations, MutableMapping) and PLAN_ID in annotations:
                 annotations.update(plan_annotations(plan))  # the base was rendered from an earlier plan
@@ -139,6 +143,47 @@ class ManifestExecutor(RenderOnlyExecutor):
         document = self.minimal_manifest(plan, groups)
         self._write_sizes(document, plan, groups, "The manifest")
         return Manifest(document, self.header(plan, groups), list(self.open_points(plan)))
+
+    def with_sizes(self, document: YamlMap, plan: Plan) -> YamlMap:
+        """Return a copy of a user's object with the sizes of a plan.
+
+        Variables by which replicas find each other follow the sizes where they are as Sizewright renders them. Raises
+        InputError if the object cannot express the plan, or has other settings that repeat a number of replicas, since
+        nobody corrects them before the job starts.
+        """
+        name = f"{self.kind} {document['metadata']['name']}"
+        before, sized = self.sizes_of(document), copy.deepcopy(dict(document))
+        changes, _ = self._write_sizes(sized, plan, self.groups(plan), name)
+        with suppress(InputError):  # containers that Sizewright could not start itself have variables of their own
+            self._write_variables(sized, plan, before)
+        for stale in repeated(sized, changes, COUNTS):
+            raise InputError(
+                f"{name} repeats a size. {stale}",
+                "Have its code read SIZEWRIGHT_WORKERS, SIZEWRIGHT_PS and SIZEWRIGHT_CORES, which follow the sizes.",
+            )
+        return sized
+
+    def _write_variables(self, sized: YamlMap, plan: Plan, before: Mapping[Role, tuple[Group, ...]]) -> None:
+        """Write the variables of containers anew that are as `container_command` states them for the sizes before."""
+        job = plan.job.model_copy(update={"name": sized["metadata"]["name"]})
+        after = plan.model_copy(update={"job": job})
+        sizes: dict[str, Any] = {str(role): of_role for role, of_role in before.items()}
+        earlier = after.model_copy(update={"target": Allocation(**sizes, batch_size=plan.target.batch_size)})
+        for role, groups in self.groups(after).items():
+            if len(before.get(role, ())) != len(groups):
+                continue
+            places = zip(
+                self.sized_places(sized, role, before[role]), self.sized_places(sized, role, groups), strict=True
+            )
+            for (place, old), (_, new) in places:
+                stated, now = (
+                    {each["name"]: each.get("value") for each in self.container_command(of, role, group).env}
+                    for of, group in ((earlier, old), (after, new))
+                )
+                for variable in place.environment():
+                    value, name = variable.get("value"), variable.get("name")
+                    if value is not None and str(value) == stated.get(name) and now.get(name) is not None:
+                        variable["value"] = quoted_like(value, now[name])
 
     def parse(self, text: str) -> Plan:
         """Return the plan from which a manifest was rendered, with the sizes that the manifest has now.
@@ -439,8 +484,8 @@ class ManifestExecutor(RenderOnlyExecutor):
         groups: Mapping[Role, tuple[Group, ...]],
         name: str,
         base: YamlText | None = None,
-    ) -> list[str]:
-        """Write the plan's sizes into a manifest, and return the remarks on it if it is a base."""
+    ) -> tuple[list[SizeChange], list[str]]:
+        """Write the plan's sizes into a manifest; return the changes, and remarks on what depends on the sizes."""
         changes: list[SizeChange] = []
         for role, role_groups in groups.items():
             specs = self.container_specs(document, role)
@@ -460,9 +505,7 @@ class ManifestExecutor(RenderOnlyExecutor):
             raise InputError(f"{name} has PS, but plan {plan.id} has none.", "Remove them from the manifest.")
         remarks = list(self.adapt(document, plan, changes))
         check_manifest(document, (spec for role in groups for spec in self.places(document, role)), name)
-        if not base:
-            return []
-        return [*self._base_remarks(document, groups), *remarks, *repeated(document, changes)]
+        return changes, remarks
 
     def _wrong_number_of_entries(self, document: YamlMap, plan: Plan, role: Role, name: str) -> InputError:
         """Return the error for a base that does not have one entry for each of the plan's groups."""

@@ -126,9 +126,15 @@ class _VolcanoStatus(_Status):
 
 
 class VolcanoJob(Object):
-    """A job of Volcano, whose phase is that of its state."""
+    """A job of Volcano, whose phase is that of its state, or of Kubernetes itself, which has no such state."""
 
     status: _VolcanoStatus | None = None
+
+
+class ConfigMap(_Listed):
+    """Texts by name."""
+
+    data: Strings = {}
 
 
 class Served(_Schema):
@@ -140,7 +146,9 @@ class Served(_Schema):
     verbs: list[str]
 
 
-_SCHEMAS: dict[str, type[_Schema]] = {"Pod": Pod, "PodMetrics": PodMetrics, "Job": VolcanoJob}
+_SCHEMAS: dict[str, type[_Schema]] = {
+    "Pod": Pod, "PodMetrics": PodMetrics, "Job": VolcanoJob, "ConfigMap": ConfigMap,
+}  # fmt: skip
 
 
 def check_object(kind: str, answer: Any, request: str) -> dict[str, Any]:

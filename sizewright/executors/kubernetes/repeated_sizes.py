@@ -48,6 +48,8 @@ _FILLERS = frozenset(
         "veclib",
     ]
 )
+COUNTS: tuple[_Meaning, ...] = ("worker", "ps", "gpus")
+"""The sizes without which replicas do not find each other."""
 _SHELL_VARIABLE = re.compile(r"(?<![\w-])([A-Z][A-Z0-9_]*)=['\"]?(\d{1,9})\b")
 _YAML_VARIABLE = re.compile(r"^\s*['\"]?([A-Z][A-Z0-9_]*)['\"]?:\s*['\"]?(\d{1,9})\b", re.MULTILINE)
 _LAUNCHER_TASKS = re.compile(r"(\b(?:srun|mpirun|mpiexec)\b[^\n|;&:]*?\s)-n[= ]?(?=\d)")
@@ -75,19 +77,23 @@ class _Setting(NamedTuple):
     is_option: bool
 
 
-def repeated(document: YamlMap, changes: Sequence[SizeChange]) -> Iterator[str]:
-    """Yield a sentence for each setting of an object that repeats a size which has changed."""
+def repeated(
+    document: YamlMap, changes: Sequence[SizeChange], of: Sequence[_Meaning] = (*COUNTS, "cores")
+) -> Iterator[str]:
+    """Yield a sentence for each setting of an object that repeats a size which has changed; `of` are such sizes."""
     change_of = {id(change.spec.container): change for change in changes}
     without_pod = [(change.spec.field, change.spec.container) for change in changes if not change.spec.has_pod]
     for field, container in [*without_pod, *_containers(document, "")]:
         change = change_of.get(id(container))
-        yield from _sentences(change.spec.field if change else field, _container_settings(container), changes, change)
+        settings = [each for each in _container_settings(container) if _meaning(each.name) in of]
+        yield from _sentences(change.spec.field if change else field, settings, changes, change)
     spec = document.get("spec")
     for key in ("entrypoint", "runtimeEnvYAML"):  # command lines and environments that are one text
         if isinstance(spec, Mapping) and isinstance(spec.get(key), str):
             text = str(spec[key])
             variables = [_Setting(match[1], int(match[2]), False) for match in _YAML_VARIABLE.finditer(text)]
-            yield from _sentences(f"spec.{key}", [*_text_settings(text), *variables], changes, None)
+            settings = [each for each in (*_text_settings(text), *variables) if _meaning(each.name) in of]
+            yield from _sentences(f"spec.{key}", settings, changes, None)
 
 
 def repeated_in_script(name: str, text: str, changes: Sequence[SizeChange]) -> Iterator[str]:

@@ -1,0 +1,207 @@
+"""`sizewright operator`: size suspended jobs on a Kubernetes cluster before they start."""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import TYPE_CHECKING, Annotated, Any, Optional
+
+import typer
+
+from sizewright.cli.options import (
+    ClusterFile,
+    DryRun,
+    MetricsHost,
+    MetricsPortNumber,
+    Output,
+    Prior,
+    RailsFile,
+    Store,
+    Text,
+    Tracking,
+    read_seconds,
+)
+from sizewright.cli.output import Format
+from sizewright.cli.verbs import Verbs, examples
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from sizewright.spec import Job, Recommendation
+
+app = Verbs(
+    "Size suspended jobs on a Kubernetes cluster before they start.",
+    "sizewright operator manifests --image registry.example.com/sizewright:1.0 | kubectl apply -f -",
+    "sizewright operator run --once --dry-run",
+)
+
+
+class Policy(str, Enum):
+    """What becomes of a job on which there is not enough data."""
+
+    leave = "leave"
+    upper_bound = "upper"
+
+
+Policies = Annotated[
+    Policy,
+    typer.Option(
+        "--policy",
+        case_sensitive=False,
+        help="What to do without enough data: leave the sizes, or use the upper ends of the job's bounds.",
+    ),
+]
+Namespaces = Annotated[
+    Optional[list[str]],  # noqa: UP045 (typer reads it at run time)
+    typer.Option("--namespace", metavar="NAME", help="Size only the jobs of this namespace. Repeatable."),
+]
+
+
+@app.command("run")
+@examples(
+    "sizewright operator run --once --dry-run        # what would be done now",
+    "sizewright operator run --namespace team-a --policy upper",
+)
+def run(
+    namespace: Namespaces = None,
+    policy: Policies = Policy.leave,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Write Events only, and change no job.")] = False,
+    once: Annotated[bool, typer.Option("--once", help="Take one turn, and exit.")] = False,
+    every: Annotated[
+        float,
+        typer.Option("--every", metavar="TIME", parser=read_seconds(1.0), help="Time between two turns, such as 10s."),
+    ] = 10.0,
+    jobs_per_s: Annotated[
+        float, typer.Option("--jobs-per-s", min=0.01, help="Size at most so many jobs a second.")
+    ] = 10.0,
+    limit: Annotated[
+        float,
+        typer.Option(
+            "--limit",
+            metavar="TIME",
+            parser=read_seconds(1.0),
+            help="Resume a job as it is if it cannot be sized for this time.",
+        ),
+    ] = 1800.0,
+    store: Store = None,
+    prior: Prior = "shipped",
+    tracking_uri: Tracking = None,
+    cluster: ClusterFile = None,
+    rails: RailsFile = None,
+    lease_namespace: Annotated[
+        Text, typer.Option("--lease-namespace", metavar="NAME", help="Act only while holding the lease there.")
+    ] = None,
+    metrics_port: MetricsPortNumber = None,
+    metrics_host: MetricsHost = "127.0.0.1",
+    kubeconfig: Annotated[Text, typer.Option("--kubeconfig", metavar="FILE", help="The kubeconfig to use.")] = None,
+    context: Annotated[Text, typer.Option("--context", metavar="NAME", help="The kubeconfig's context.")] = None,
+) -> None:
+    """Size the suspended jobs that have the label sizewright/size, until it is stopped.
+
+    A job's description is in its annotation sizewright/job, in the ConfigMap that its annotation
+    sizewright/job-config-map names, or in the history of the store.
+    """
+    from contextlib import ExitStack
+
+    from sizewright.executors.kubernetes.api import KubeApi
+    from sizewright.operator.controller import Operator, OperatorSettings
+    from sizewright.operator.leadership import Leadership
+    from sizewright.operator.metrics import OperatorMetrics
+    from sizewright.spec import Rails
+
+    api = KubeApi(kubeconfig=kubeconfig, context=context)
+    metrics = OperatorMetrics()
+    settings = OperatorSettings(
+        policy=policy.value,
+        rails=Rails.load(rails) if rails else Rails(),
+        namespaces=namespace or ("",),
+        dry_run=dry_run,
+        jobs_per_s=jobs_per_s,
+        limit_s=limit,
+    )
+    sizing = {"store": store, "prior": prior, "tracking_uri": tracking_uri, "cluster": cluster}
+    leadership: Leadership | None = None
+
+    def check() -> None:
+        if leadership:
+            leadership.check()
+
+    operator = Operator(
+        api, lambda job: _answer(job, sizing), lambda: _known_jobs(store), settings, metrics, before_each=check
+    )
+    with ExitStack() as stack:
+        if metrics_port is not None:
+            stack.callback(metrics.serve(metrics_port, metrics_host).close)
+        if lease_namespace:
+            leadership = Leadership(api, lease_namespace, metrics.alive)
+            leadership.await_lead()
+        metrics.is_leader = True
+        operator.turn()
+        while not once:
+            _wait(every, check)
+            operator.turn()
+
+
+@app.command("manifests")
+@examples(
+    "sizewright operator manifests --image registry.example.com/sizewright:1.0 | kubectl apply -f -",
+    "sizewright operator manifests --image registry.example.com/sizewright:1.0 --namespace team-a --dry-run",
+)
+def manifests(
+    image: Annotated[str, typer.Option("--image", help="An image that has Sizewright with the extra `kubernetes`.")],
+    install_in: Annotated[
+        str, typer.Option("--install-in", metavar="NAME", help="The namespace that the operator runs in.")
+    ] = "sizewright",
+    namespace: Namespaces = None,
+    policy: Policies = Policy.leave,
+    dry_run: DryRun = False,
+    recreate: Annotated[
+        bool,
+        typer.Option("--recreate", help="Allow it to create jobs again that are annotated sizewright/recreate: yes."),
+    ] = False,
+    output: Output = Format.table,
+) -> None:
+    """Print what to apply to run the operator: Deployment, ServiceAccount, and the least permissions.
+
+    It gets SIZEWRIGHT_STORE and other variables from the secret sizewright-operator, where there is one.
+    """
+    import sys
+
+    from sizewright.cli.output import show_data
+    from sizewright.executors.yaml_documents import to_yaml
+    from sizewright.operator.manifests import operator_manifests
+
+    options = [word for name in namespace or [] for word in ("--namespace", name)]
+    options += ["--policy", policy.value, *(["--dry-run"] if dry_run else [])]
+    objects = operator_manifests(image, install_in, options, namespace or [], dry_run=dry_run, recreates=recreate)
+    if output is Format.table:
+        sys.stdout.write("---\n".join(to_yaml([], document) for document in objects))
+    else:
+        show_data({"apiVersion": "v1", "kind": "List", "items": objects}, output, lambda _: None)
+
+
+def _wait(seconds: float, check: Callable[[], None]) -> None:
+    """Wait, and call `check` each second."""
+    import time
+
+    until_s = time.monotonic() + seconds
+    while (remaining_s := until_s - time.monotonic()) > 0:
+        check()
+        time.sleep(min(1.0, remaining_s))
+
+
+def _answer(job: Job, sizing: dict[str, Any]) -> Recommendation:
+    from sizewright import api
+
+    return api.recommend(job, **sizing)
+
+
+def _known_jobs(store: str | None) -> Sequence[Job]:
+    """Return the descriptions in the history; none where there is no store yet."""
+    from sizewright import api
+    from sizewright.errors import NoTrialsError
+
+    try:
+        with api.open_store(store) as opened:
+            return list(opened.history.jobs().values())
+    except NoTrialsError:
+        return []

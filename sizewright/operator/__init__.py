@@ -1,0 +1,1 @@
+"""An operator on Kubernetes that sizes suspended jobs before they start."""

@@ -1,0 +1,53 @@
+"""Jobs of Kubernetes itself (`batch/v1`), whose pods are all workers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+from sizewright.executors.kubernetes.cluster_executor import ClusterExecutor
+from sizewright.executors.kubernetes.container_spec import (
+    ContainerSpec,
+    Counter,
+    YamlMap,
+    expect_mapping,
+    training_container,
+)
+from sizewright.executors.kubernetes.objects import true_conditions
+from sizewright.executors.kubernetes.pod_command import Discovery
+from sizewright.executors.kubernetes.pods import PodLabels
+from sizewright.spec import Role
+from sizewright.spec.outcome import Status
+
+
+class BatchJobs(ClusterExecutor):
+    """Change Jobs that users wrote. Plans are not rendered as Jobs: a JobSet is one with a name for each pod."""
+
+    name = "job"
+    api_version = "batch/v1"
+    kind = "Job"
+    roles_path = "spec"
+    roles: ClassVar[Mapping[Role, str]] = {"worker": "job"}
+    discovery = Discovery("Job")
+    labels = PodLabels("batch.kubernetes.io/job-name", "batch.kubernetes.io/job-name")
+
+    def entries(self, document: YamlMap) -> dict[str, YamlMap]:
+        """Return the spec, which is that of the workers."""
+        return {"job": expect_mapping(document.get("spec"), "spec")}
+
+    def container_specs(self, document: YamlMap, role: Role) -> list[ContainerSpec]:
+        """Return the place of the workers' sizes; empty for other roles.
+
+        An indexed Job has as many completions as pods. Completions of other Jobs are work items, which stay.
+        """
+        if role != "worker":
+            return []
+        (spec,) = self.entries(document).values()
+        is_indexed = spec.get("completionMode") == "Indexed" and spec.get("completions") == spec.get("parallelism", 1)
+        counter = Counter(spec, ("parallelism", "completions") if is_indexed else ("parallelism",))
+        return [ContainerSpec("spec", spec, training_container(spec.get("template"), self.containers, "spec"), counter)]
+
+    def end_status(self, document: Mapping[str, Any]) -> Status | None:
+        """Return the status by the Job's conditions."""
+        true = true_conditions(document)
+        return "finished" if "Complete" in true else "failed" if "Failed" in true else None

@@ -1,0 +1,71 @@
+"""Decide the sizes of a suspended job from its recommendation."""
+
+from __future__ import annotations
+
+from typing import Literal, NamedTuple
+
+from sizewright.errors import InputError
+from sizewright.runtime.plan_files import launch_plan
+from sizewright.spec import Allocation, Bounds, Group, Job, Plan, Recommendation
+from sizewright.spec.bounds import RoleBounds
+
+Policy = Literal["leave", "upper"]
+"""What to do without enough data: leave the sizes as they are, or use the upper ends of the job's bounds."""
+Outcome = Literal["sized", "left", "upper"]
+ASKED_BY = "operator"
+
+
+class Decision(NamedTuple):
+    """What becomes of a job: its outcome, a sentence, and the plan of its sizes unless they are left."""
+
+    outcome: Outcome
+    sentence: str
+    plan: Plan | None = None
+
+    @property
+    def interval(self) -> str:
+        """The throughput that is expected, with its 90 % interval; empty where it is unknown."""
+        expected = self.plan.expected if self.plan else None
+        if expected is None:
+            return ""
+        return f"{expected.value:,.0f} ({expected.lower:,.0f} to {expected.upper:,.0f}) samples/s"
+
+
+def decide(job: Job, answer: Recommendation, policy: Policy) -> Decision:
+    """Return the sizes that a recommendation asks for, or what the policy says where it has none."""
+    reason = " ".join(answer.reasons[:2])
+    if answer.target is not None:
+        plan = _plan(job, answer.target, reason).expecting(answer)
+        decision = Decision("sized", "", plan)
+        expected = f", {decision.interval} expected" if decision.interval else ""
+        return decision._replace(sentence=f"Sized to {answer.target.describe()}{expected}. {reason}")
+    remedy = f" {answer.remedies[0].text}" if answer.remedies else ""
+    if policy == "leave":
+        return Decision("left", f"Its sizes were left as they are. {reason}{remedy}")
+    target = _upper_bound(job)
+    plan = _plan(job, target, f"The upper bound, for want of data. {reason}")
+    return Decision("upper", f"Sized to the upper bound, {target.describe()}. {reason}{remedy}", plan)
+
+
+def _plan(job: Job, target: Allocation, reason: str) -> Plan:
+    return launch_plan(job, target, reason).model_copy(update={"asked_by": ASKED_BY})
+
+
+def _upper_bound(job: Job) -> Allocation:
+    """Return the largest allocation within a job's bounds. Raises InputError if the job file does not state them."""
+    bounds = job.bounds
+    if bounds == Bounds():
+        raise InputError(
+            f"There is not enough data on {job.name}, and its description has no bounds.",
+            "Write bounds into it, or profile the job.",
+        )
+    groups = {"worker": _largest(bounds.worker)}
+    if job.has_ps:
+        groups["ps"] = _largest(bounds.ps)
+    batch_size = job.training.batch_size
+    return job.with_sides(Allocation.model_validate({**groups, "batch_size": batch_size}))
+
+
+def _largest(bounds: RoleBounds) -> tuple[Group, ...]:
+    replicas, cpu, memory_bytes = (pair[1] for pair in (bounds.replicas, bounds.cpu, bounds.memory_bytes))
+    return (Group(replicas=replicas, cpu=cpu, memory_bytes=memory_bytes),)

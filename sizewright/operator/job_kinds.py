@@ -1,0 +1,58 @@
+"""The kinds of suspended jobs that the operator sizes, and where each of them says that it is suspended."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from sizewright.executors.kubernetes.api import KubeApi
+from sizewright.executors.kubernetes.cluster_executor import ClusterExecutor
+from sizewright.executors.kubernetes.jobset import JobSetExecutor
+from sizewright.executors.kubernetes.kuberay import KuberayExecutor
+from sizewright.executors.kubernetes.pytorchjob import PyTorchJobExecutor
+from sizewright.executors.kubernetes.trainjob import TrainJobExecutor
+from sizewright.operator.batch_job import BatchJobs
+
+_IN_SPEC = ("spec", "suspend")
+_SWITCHES: Mapping[type[ClusterExecutor], tuple[str, ...]] = {
+    TrainJobExecutor: _IN_SPEC,
+    JobSetExecutor: _IN_SPEC,
+    KuberayExecutor: _IN_SPEC,
+    PyTorchJobExecutor: ("spec", "runPolicy", "suspend"),
+    BatchJobs: _IN_SPEC,
+}
+
+
+class JobKind(NamedTuple):
+    """A kind of jobs: the executor that reads and changes them, and the path of the field that suspends one."""
+
+    executor: ClusterExecutor
+    switch: tuple[str, ...]
+
+    def is_suspended(self, job_object: Mapping[str, Any]) -> bool:
+        """Return whether a job is suspended."""
+        value: Any = job_object
+        for key in self.switch:
+            value = value.get(key) if isinstance(value, Mapping) else None
+        return value is True
+
+    def resumed(self) -> dict[str, Any]:
+        """Return the change that resumes a job."""
+        change: Any = False
+        for key in reversed(self.switch):
+            change = {key: change}
+        return dict(change)
+
+
+def resource_of(executor: type[ClusterExecutor]) -> tuple[str, str]:
+    """Return the API group and the plural name of a kind, as permissions name it."""
+    return executor.api_version.partition("/")[0], f"{executor.kind.lower()}s"
+
+
+RESOURCES = tuple(map(resource_of, _SWITCHES))
+"""API group and plural name of each kind."""
+
+
+def job_kinds(api: KubeApi) -> list[JobKind]:
+    """Return all kinds, for the cluster of a client."""
+    return [JobKind(executor(api=api), switch) for executor, switch in _SWITCHES.items()]

@@ -1,0 +1,20 @@
+"""The label and the annotations by which jobs and the operator talk to each other."""
+
+from __future__ import annotations
+
+SIZE = "sizewright/size"
+"""Label of a suspended job that asks for sizes: `start` to be resumed with them, `hold` to stay suspended."""
+START, HOLD = "start", "hold"
+JOB = "sizewright/job"
+"""Annotation with the text of a job file."""
+JOB_CONFIG_MAP = "sizewright/job-config-map"
+"""Annotation with the name of a ConfigMap whose `job.yaml` is a job file."""
+RECREATE = "sizewright/recreate"
+"""Annotation `yes`: where the cluster does not let a job's sizes change, it is deleted and created again."""
+SIZED = "sizewright/sized"
+"""Annotation with the uid of the object that was sized; a copy of the object has another uid."""
+RESUMED = "sizewright/resumed"
+"""Annotation with the uid of the object that was resumed, so that nobody's later suspension is undone."""
+OUTCOME, TARGET, INTERVAL = "sizewright/outcome", "sizewright/target", "sizewright/interval"
+QUEUE = "kueue.x-k8s.io/queue-name"
+"""Label of a job that Kueue resumes."""

@@ -1,0 +1,104 @@
+"""What to apply to a cluster to run the operator: its Deployment, its account, and the permissions that it needs."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from typing import Any
+
+from sizewright.operator.job_kinds import RESOURCES
+from sizewright.operator.leadership import LEASE
+
+NAME = "sizewright-operator"
+_PORT = 9090
+_LABELS = {"app.kubernetes.io/name": NAME}
+_RBAC = "rbac.authorization.k8s.io"
+
+
+def operator_manifests(
+    image: str, namespace: str, options: Sequence[str], watched: Sequence[str], *, dry_run: bool, recreates: bool
+) -> list[dict[str, Any]]:
+    """Return the objects that run `sizewright operator run` with these options, from an image that has Sizewright.
+
+    The permissions are the least: for the `watched` namespaces, or for all of them if there are none. Only an operator
+    that `recreates` jobs may create and delete them, and one in a `dry_run` changes nothing.
+    """
+    subjects = [{"kind": "ServiceAccount", "name": NAME, "namespace": namespace}]
+    rules = _rules(dry_run, recreates)
+    lease = [_rule("coordination.k8s.io", ["leases"], ["create"])]
+    lease += [_rule("coordination.k8s.io", ["leases"], ["get", "update"]) | {"resourceNames": [LEASE]}]
+    objects = [_object("v1", "ServiceAccount", NAME, namespace)]
+    objects += _permission("Role", f"{NAME}-lease", namespace, lease, subjects)
+    for name in watched:
+        objects += _permission("Role", NAME, name, rules, subjects)
+    if not watched:
+        objects += _permission("ClusterRole", NAME, "", rules, subjects)
+    return [*objects, _deployment(image, namespace, options)]
+
+
+def _rules(dry_run: bool, recreates: bool) -> list[dict[str, Any]]:
+    verbs = ["get", "list"]
+    if not dry_run:
+        verbs += ["patch", *(["create", "delete"] if recreates else [])]
+    by_group: dict[str, list[str]] = {}
+    for group, plural in RESOURCES:
+        by_group.setdefault(group, []).append(plural)
+    rules = [_rule(group, plurals, verbs) for group, plurals in by_group.items()]
+    rules += [_rule("", ["configmaps"], ["get"]), _rule("", ["events"], ["create"])]
+    if recreates and not dry_run:
+        rules += [_rule("", ["pods"], ["list"])]
+    return rules
+
+
+def _rule(group: str, plurals: Sequence[str], verbs: Sequence[str]) -> dict[str, Any]:
+    return {"apiGroups": [group], "resources": [*plurals], "verbs": [*verbs]}
+
+
+def _permission(
+    kind: str, name: str, namespace: str, rules: list[dict[str, Any]], subjects: list[dict[str, Any]]
+) -> list[dict[str, Any]]:
+    version = f"{_RBAC}/v1"
+    reference = {"apiGroup": _RBAC, "kind": kind, "name": name}
+    return [
+        _object(version, kind, name, namespace) | {"rules": rules},
+        _object(version, f"{kind}Binding", name, namespace) | {"roleRef": reference, "subjects": subjects},
+    ]
+
+
+def _deployment(image: str, namespace: str, options: Sequence[str]) -> dict[str, Any]:
+    command = ["sizewright", "operator", "run", "--lease-namespace", namespace]
+    probe = {"httpGet": {"path": "/healthz", "port": "metrics"}, "periodSeconds": 10}
+    container = {
+        "name": "operator",
+        "image": image,
+        "command": [*command, "--metrics-port", str(_PORT), "--metrics-host", "0.0.0.0", *options],
+        "ports": [{"name": "metrics", "containerPort": _PORT}],
+        "livenessProbe": copy.deepcopy(probe) | {"failureThreshold": 6},
+        "readinessProbe": probe,
+        "resources": {"requests": {"cpu": "250m", "memory": "512Mi"}, "limits": {"memory": "1Gi"}},
+        "securityContext": {
+            "allowPrivilegeEscalation": False,
+            "capabilities": {"drop": ["ALL"]},
+            "readOnlyRootFilesystem": True,
+        },
+        "env": [{"name": "HOME", "value": "/tmp"}],
+        "envFrom": [{"secretRef": {"name": NAME, "optional": True}}],
+        "volumeMounts": [{"name": "tmp", "mountPath": "/tmp"}],
+    }
+    pod = {
+        "serviceAccountName": NAME,
+        "securityContext": {"runAsNonRoot": True, "runAsUser": 65532, "seccompProfile": {"type": "RuntimeDefault"}},
+        "containers": [container],
+        "volumes": [{"name": "tmp", "emptyDir": {}}],
+    }
+    spec = {
+        "replicas": 2,
+        "selector": {"matchLabels": dict(_LABELS)},
+        "template": {"metadata": {"labels": dict(_LABELS)}, "spec": pod},
+    }
+    return _object("apps/v1", "Deployment", NAME, namespace) | {"spec": spec}
+
+
+def _object(version: str, kind: str, name: str, namespace: str) -> dict[str, Any]:
+    metadata = {"name": name, "labels": dict(_LABELS)} | ({"namespace": namespace} if namespace else {})
+    return {"apiVersion": version, "kind": kind, "metadata": metadata}
