@@ -1,0 +1,92 @@
+"""What runs the operator: valid objects, and permissions for the calls that it makes and for no others."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+
+from sizewright.executors.kubernetes.api import KubeApi
+from sizewright.operator.controller import Operator, OperatorSettings
+from sizewright.operator.labels import JOB_CONFIG_MAP, RECREATE
+from sizewright.operator.leadership import Leadership
+from sizewright.operator.manifests import operator_manifests
+from tests.helpers.stand_in import StandIn
+from tests.helpers.suspended_jobs import KINDS, suspended
+from tests.operator.test_controller import no_answer, put, sized_answer
+
+Rule = tuple[str, str, str]
+
+
+def objects(**more: Any) -> dict[str, dict[str, Any]]:
+    how = {"options": [], "watched": [], "dry_run": False, "recreates": False} | more
+    made = operator_manifests("ours:1", "sizewright", **how)
+    return {f"{each['kind']} {each['metadata']['name']}": each for each in made}
+
+
+def allowed(made: dict[str, dict[str, Any]]) -> set[Rule]:
+    rules = [rule for each in made.values() for rule in each.get("rules", [])]
+    return {(g, r, v) for rule in rules for g in rule["apiGroups"] for r in rule["resources"] for v in rule["verbs"]}
+
+
+def calls(server: StandIn) -> set[Rule]:
+    """Return the group, the resource and the verb of each request, without discovery, which everybody may."""
+    found: set[Rule] = set()
+    for asked in server.asked:
+        method, _, address = asked.partition(" ")
+        parts = urlsplit(address).path.strip("/").split("/")
+        group, rest = (parts[1], parts[3:]) if parts[0] == "apis" else ("", parts[2:])
+        rest = rest[2:] if rest[:1] == ["namespaces"] else rest
+        if rest:
+            verbs = {"POST": "create", "PATCH": "patch", "PUT": "update", "DELETE": "delete"}
+            found.add((group, rest[0], verbs.get(method) or ("get" if len(rest) > 1 else "list")))
+    return found
+
+
+@pytest.mark.parametrize("mode", ["usual", "recreates", "dry run"])
+def test_permissions_are_those_of_the_calls(mode: str, server: StandIn, api: KubeApi) -> None:
+    recreates, dry_run = mode == "recreates", mode == "dry run"
+    server.changes_suspended = not recreates
+    for executor in KINDS:
+        put(server, executor, suspended(executor, f"{executor}-ctr", **({RECREATE: "yes"} if recreates else {})))
+    put(server, "job", suspended("job", "described-elsewhere", **{JOB_CONFIG_MAP: "x", "sizewright/job": ""}))
+    Leadership(api, "here").await_lead()
+    Operator(api, sized_answer, settings=OperatorSettings(dry_run=dry_run, jobs_per_s=1000.0)).turn()
+    made, rules = calls(server), allowed(objects(dry_run=dry_run, recreates=recreates))
+    assert made <= rules
+    # A job that fails is read again; an apply of what does not exist creates it, by the verb patch.
+    assert rules - made <= {
+        (group, plural, verb) for group, plural, _ in rules for verb in ("get", "create", "update", "patch", "delete")
+    } - ({(g, p, "delete") for g, p, _ in rules if not recreates})
+    assert not dry_run or not any(verb in ("patch", "delete") for _, _, verb in rules)
+
+
+def test_namespaces_need_no_cluster_role() -> None:
+    made = objects(watched=["team-a", "team-b"])
+    assert not any(kind.startswith("Cluster") for kind in made)
+    roles = operator_manifests("ours:1", "sizewright", [], ["team-a", "team-b"], dry_run=False, recreates=False)
+    assert [each["metadata"]["namespace"] for each in roles if each["kind"] == "Role"] == [
+        "sizewright",
+        "team-a",
+        "team-b",
+    ]
+
+
+def test_bindings_name_their_roles_and_the_account() -> None:
+    made = objects()
+    for binding in (each for name, each in made.items() if "Binding" in name):
+        reference = binding["roleRef"]
+        assert f"{reference['kind']} {reference['name']}" in made
+        assert binding["subjects"] == [
+            {"kind": "ServiceAccount", "name": "sizewright-operator", "namespace": "sizewright"}
+        ]
+    pod = made["Deployment sizewright-operator"]["spec"]["template"]["spec"]
+    assert pod["serviceAccountName"] == "sizewright-operator"
+
+
+def test_leave_policy_needs_the_same(server: StandIn, api: KubeApi, tmp_path: Path) -> None:
+    put(server, "job", suspended("job"))
+    Operator(api, no_answer).turn()
+    assert calls(server) <= allowed(objects())
