@@ -106,6 +106,7 @@ def run(
     from sizewright.operator.controller import Operator, OperatorSettings
     from sizewright.operator.leadership import Leadership
     from sizewright.operator.metrics import OperatorMetrics
+    from sizewright.redaction import shown
     from sizewright.spec import Rails
 
     api = KubeApi(kubeconfig=kubeconfig, context=context)
@@ -125,8 +126,17 @@ def run(
         if leadership:
             leadership.check()
 
+    def told(name: str, message: str) -> None:
+        typer.echo(shown(f"{name}: {message}"))
+
     operator = Operator(
-        api, lambda job: _answer(job, sizing), lambda: _known_jobs(store), settings, metrics, before_each=check
+        api,
+        lambda job: _answer(job, sizing),
+        lambda: _known_jobs(store),
+        settings,
+        metrics,
+        before_each=check,
+        told=told,
     )
     with ExitStack() as stack:
         if metrics_port is not None:
@@ -135,10 +145,15 @@ def run(
             leadership = Leadership(api, lease_namespace, metrics.alive)
             leadership.await_lead()
         metrics.is_leader = True
-        operator.turn()
-        while not once:
-            _wait(every, check)
+        while True:
             operator.turn()
+            if once:
+                break
+            for error in operator.errors:
+                typer.echo(f"Error: {error}", err=True)
+            _wait(every, check)
+    if operator.errors:
+        raise operator.errors[0]
 
 
 @app.command("manifests")

@@ -65,7 +65,8 @@ class Operator:
     """Sizes the suspended jobs of a cluster that ask for it.
 
     `answer` recommends the size of a job, and `known_jobs` returns the descriptions in the history.
-    `before_each` is called before each job, and ends the turn by raising.
+    `before_each` is called before each job, and ends the turn by raising. `told` gets the name of a job and what an
+    Event says of it.
     """
 
     def __init__(
@@ -78,6 +79,7 @@ class Operator:
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
         before_each: Callable[[], None] = lambda: None,
+        told: Callable[[str, str], None] = lambda name, message: None,
     ) -> None:
         self._api = api
         self._answer = answer
@@ -87,6 +89,9 @@ class Operator:
         self._clock = clock
         self._sleep = sleep
         self._before_each = before_each
+        self._told = told
+        self.errors: list[SizewrightError] = []
+        """Why the last turn could not look at all jobs."""
         self._kinds = job_kinds(api)
         self._answers: dict[str, tuple[float, Recommendation]] = {}
         self._failures: dict[str, _Failure] = {}
@@ -96,15 +101,14 @@ class Operator:
     def turn(self) -> int:
         """Handle the jobs that are due, and return how many that were."""
         handled, uids = 0, set()
-        complete = True
+        self.errors = []
         for kind, namespace in itertools.product(self._kinds, self._settings.namespaces):
             executor = kind.executor
             try:
                 found = self._api.list(executor.api_version, executor.kind, namespace, labels.SIZE)
             except SizewrightError as error:
                 self._metrics.failed()
-                complete = False
-                _LOG.warning(str(error))
+                self.errors.append(error)
                 continue
             for job_object in found:
                 uids.add(_uid(job_object))
@@ -115,7 +119,7 @@ class Operator:
                     handled += 1
                     self._metrics.alive()
                     self._sleep(max(0.0, began_s + 1 / self._settings.jobs_per_s - self._clock()))
-        if complete:  # what is gone is forgotten
+        if not self.errors:  # what is gone is forgotten
             self._failures = {uid: failure for uid, failure in self._failures.items() if uid in uids}
             self._shown &= uids
         self._metrics.turned()
@@ -141,6 +145,7 @@ class Operator:
         """Size a job and resume it. What goes wrong is told by an Event, and tried again later."""
         try:
             _check_label(job_object)
+            kind = kind.for_job(job_object, self._api)
             if not _is_sized(job_object):
                 job_object = self._size(kind, job_object)
             self._resume(kind, job_object)
@@ -212,7 +217,6 @@ class Operator:
         self._failures[uid] = _Failure(times, since_s, message, now_s + wait_s)
         self._metrics.failed()
         if last is None or last.message != message:
-            _LOG.warning(f"{job_object['kind']} {_name(job_object)}: {message}")
             self._tell(job_object, "CannotSize", message, "Warning")
         if now_s - since_s >= self._settings.limit_s and not self._settings.dry_run:
             self._give_up(kind, job_object)
@@ -226,7 +230,7 @@ class Operator:
                 self._tell(job_object, "LeftAsItIs", decision.sentence, "Warning")
             self._resume(kind, job_object)
         except SizewrightError as error:
-            _LOG.warning(f"{job_object['kind']} {_name(job_object)} could not be resumed: {error}")
+            _LOG.warning(f"{_name(job_object)} could not be resumed. {error}")
 
     def _has_moved_on(self, kind: JobKind, job_object: Mapping[str, Any]) -> bool:
         """Return whether somebody has changed, resumed or deleted a job since it was read."""
@@ -239,6 +243,7 @@ class Operator:
 
     def _tell(self, job_object: Mapping[str, Any], reason: str, message: str, kind: str = "Normal") -> None:
         """Write an Event. One that cannot be written is logged, and changes nothing else."""
+        self._told(_name(job_object), message)
         meta = job_object["metadata"]
         at = datetime.now(timezone.utc).isoformat(timespec="seconds").replace("+00:00", "Z")
         about = {"apiVersion": job_object["apiVersion"], "kind": job_object["kind"], "uid": _uid(job_object)}
@@ -258,7 +263,7 @@ class Operator:
         try:
             self._api.create(event)
         except SizewrightError as error:
-            _LOG.warning(f"{reason} of {_name(job_object)} could not be told as an Event: {error}")
+            _LOG.warning(f"{_name(job_object)}: an Event could not be written. {error}")
 
 
 def _check_label(job_object: Mapping[str, Any]) -> None:
@@ -288,4 +293,4 @@ def _uid(job_object: Mapping[str, Any]) -> str:
 
 
 def _name(job_object: Mapping[str, Any]) -> str:
-    return f"{job_object['metadata']['namespace']}/{job_object['metadata']['name']}"
+    return f"{job_object['kind']} {job_object['metadata']['namespace']}/{job_object['metadata']['name']}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from sizewright.errors import InputError
 from sizewright.executors.kubernetes.api import KubeApi
 from sizewright.executors.kubernetes.cluster_executor import ClusterExecutor
 from sizewright.executors.kubernetes.jobset import JobSetExecutor
@@ -12,6 +13,7 @@ from sizewright.executors.kubernetes.kuberay import KuberayExecutor
 from sizewright.executors.kubernetes.pytorchjob import PyTorchJobExecutor
 from sizewright.executors.kubernetes.trainjob import TrainJobExecutor
 from sizewright.operator.batch_job import BatchJobs
+from sizewright.operator.labels import ROLES
 
 _IN_SPEC = ("spec", "suspend")
 _SWITCHES: Mapping[type[ClusterExecutor], tuple[str, ...]] = {
@@ -35,6 +37,16 @@ class JobKind(NamedTuple):
         for key in self.switch:
             value = value.get(key) if isinstance(value, Mapping) else None
         return value is True
+
+    def for_job(self, job_object: Mapping[str, Any], api: KubeApi) -> JobKind:
+        """Return the kind with the names of roles that a job's annotation maps. Raises InputError for a wrong one."""
+        text = (job_object["metadata"].get("annotations") or {}).get(ROLES)
+        if not text:
+            return self
+        roles = dict(pair.strip().partition("=")[::2] for pair in text.split(","))
+        if not all(roles.values()):
+            raise InputError(f"Its annotation {ROLES} is '{text}'.", "Write ROLE=NAME, with commas between several.")
+        return self._replace(executor=type(self.executor)(api=api, roles=roles))
 
     def resumed(self) -> dict[str, Any]:
         """Return the change that resumes a job."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from typing import Any
 
@@ -301,6 +302,28 @@ class TestFaults:
         assert operator().turn() == 3
         assert not is_suspended(now(server, "jobset"))
         assert not is_suspended(now(server, "job"))
+
+    def test_entries_of_other_names_are_mapped(
+        self, server: StandIn, api: KubeApi, operator: Callable[..., Operator]
+    ) -> None:
+        document = suspended("jobset", **{labels.ROLES: "worker=learners"})
+        document["spec"]["replicatedJobs"][0]["name"] = "learners"
+        document["spec"]["successPolicy"]["targetReplicatedJobs"] = ["learners"]
+        viewer = copy.deepcopy(document["spec"]["replicatedJobs"][0]) | {"name": "viewer"}
+        del viewer["template"]["spec"]["template"]["spec"]["containers"][0]["env"]
+        document["spec"]["replicatedJobs"].append(viewer)
+        put(server, "jobset", document)
+        operator().turn()
+        first, second = (
+            each["template"]["spec"]["parallelism"] for each in now(server, "jobset")["spec"]["replicatedJobs"]
+        )
+        assert (first, second) == (4, 2)
+
+    @pytest.mark.parametrize("text", ["worker", "boss=a", "worker=,ps=b"])
+    def test_wrong_names_of_roles_are_told(self, text: str, server: StandIn, operator: Callable[..., Operator]) -> None:
+        put(server, "jobset", suspended("jobset", **{labels.ROLES: text}))
+        operator().turn()
+        assert events(server)[0][0] == "CannotSize"
 
     def test_unknown_label_is_told(self, server: StandIn, operator: Callable[..., Operator]) -> None:
         put(server, "job", suspended("job", labels={labels.SIZE: "please"}))

@@ -1,0 +1,108 @@
+"""`sizewright operator`: one turn on a stand-in for a cluster, its health and metrics, and what installs it."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.request import urlopen
+
+import pytest
+import yaml
+from typer.testing import CliRunner
+
+from sizewright.cli.app import app
+from sizewright.errors import InputError
+from sizewright.operator.labels import JOB, SIZED
+from tests.helpers.stand_in import StandIn, stand_in
+from tests.helpers.suspended_jobs import suspended
+
+DLRM = "name: dlrm\nmodel: {family: dlrm}\nbounds: {worker: {replicas: [1, 4]}, ps: {replicas: [1, 4]}}\n"
+
+
+@pytest.fixture
+def server() -> Iterator[StandIn]:
+    pytest.importorskip("kubernetes")
+    with stand_in() as server:
+        server.changes_suspended = True
+        yield server
+
+
+def run(*words: str) -> str:
+    result = CliRunner().invoke(app, ["operator", *words], catch_exceptions=False)
+    assert result.exit_code == 0, result.output
+    return result.stdout
+
+
+def dlrm() -> dict[str, object]:
+    """Return a suspended RayJob with workers and PS, which the shipped prior can size."""
+    document = suspended("kuberay", "dlrm", **{JOB: DLRM})
+    (worker,) = document["spec"]["rayClusterSpec"]["workerGroupSpecs"]
+    document["spec"]["rayClusterSpec"]["workerGroupSpecs"] = [worker, {**worker, "groupName": "ps"}]
+    return document
+
+
+def test_one_turn_sizes_a_job_from_the_shipped_prior(server: StandIn, tmp_path: Path) -> None:
+    server.create("RayJob", "default", dlrm())
+    kubeconfig, store = server.kubeconfig(tmp_path), f"sqlite:///{tmp_path}/none.db"
+    shown = run("run", "--once", "--dry-run", "--kubeconfig", kubeconfig, "--store", store)
+    assert shown.startswith("RayJob default/dlrm: Nothing is changed. Sized to ")
+    assert server.objects["RayJob", "default", "dlrm"]["spec"]["suspend"]
+    shown = run("run", "--once", "--kubeconfig", kubeconfig, "--store", store)
+    assert "samples/s expected" in shown
+    document = server.objects["RayJob", "default", "dlrm"]
+    assert not document["spec"]["suspend"]
+    assert document["metadata"]["annotations"][SIZED] == document["metadata"]["uid"]
+    groups = document["spec"]["rayClusterSpec"]["workerGroupSpecs"]
+    assert all(1 <= group["replicas"] <= 4 for group in groups)
+    assert run("run", "--once", "--kubeconfig", kubeconfig, "--store", store) == ""
+
+
+def test_cluster_that_refuses_fails_a_single_turn(server: StandIn, tmp_path: Path) -> None:
+    server.fail("GET", "/jobsets", 403, times=9)
+    server.create("BatchJob", "default", suspended("job"))
+    with pytest.raises(InputError, match="Not allowed to list JobSets in all namespaces"):
+        run("run", "--once", "--kubeconfig", server.kubeconfig(tmp_path))
+    assert SIZED in server.objects["BatchJob", "default", "ctr"]["metadata"]["annotations"], "other kinds are handled"
+
+
+def test_it_leads_serves_and_stops(server: StandIn, tmp_path: Path) -> None:
+    pytest.importorskip("prometheus_client")
+    command = [sys.executable, "-m", "sizewright.cli.main", "operator", "run", "--lease-namespace", "here"]
+    command += ["--kubeconfig", server.kubeconfig(tmp_path), "--metrics-port", "18743", "--every", "1s"]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    process = subprocess.Popen(command, cwd=tmp_path, env=environment, stderr=subprocess.PIPE, text=True)
+    try:
+        server.create("BatchJob", "default", suspended("job"))
+        until = time.monotonic() + 60
+        while server.objects["BatchJob", "default", "ctr"]["spec"]["suspend"]:
+            assert time.monotonic() < until
+            assert process.poll() is None
+            time.sleep(0.1)
+        assert urlopen("http://127.0.0.1:18743/healthz").read() == b"ok\n"
+        metrics = urlopen("http://127.0.0.1:18743/metrics").read().decode()
+        assert 'sizewright_operator_jobs_total{outcome="left"} 1.0' in metrics
+        assert "sizewright_operator_leads 1.0" in metrics
+    finally:
+        process.send_signal(signal.SIGTERM)
+        _, stderr = process.communicate(timeout=60)
+    assert process.returncode == 128 + signal.SIGTERM
+    assert stderr == "Stopped.\n"
+
+
+def test_manifests_run_what_was_asked_for() -> None:
+    documents = list(yaml.safe_load_all(run("manifests", "--image", "ours:1", "--namespace", "a", "--recreate")))
+    (deployment,) = [each for each in documents if each["kind"] == "Deployment"]
+    (container,) = deployment["spec"]["template"]["spec"]["containers"]
+    assert container["image"] == "ours:1"
+    assert container["command"][-4:] == ["--namespace", "a", "--policy", "leave"]
+    listed = json.loads(run("manifests", "--image", "ours:1", "--namespace", "a", "--recreate", "-o", "json"))
+    assert listed["items"] == documents
+    assert all(each["metadata"]["name"] for each in documents)
+    rules = [rule for each in documents for rule in each.get("rules", [])]
+    assert any("delete" in rule["verbs"] for rule in rules)
