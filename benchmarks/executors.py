@@ -19,9 +19,13 @@ from benchmarks._published import validator
 from benchmarks._random_plans import random_plan
 from benchmarks._report import choose, finish
 from sizewright.executors import get_executor
+from sizewright.spec import ROLES, Allocation, Plan, Role
 
 CASES = choose(10_000, 1_000, 60)
-KINDS = {"dlrover": "ElasticJob", "kubeflow": "TFJob", "volcano": "Job", "kuberay": "RayJob"}
+KINDS = {
+    "dlrover": "ElasticJob", "jobset": "JobSet", "kubeflow": "TFJob", "kuberay": "RayJob", "pytorchjob": "PyTorchJob",
+    "trainjob": "TrainJob", "volcano": "Job",
+}  # fmt: skip
 NAMES = (*KINDS, "file", "slurm")
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 TARGETS = {"round_trips": "all of the cases", "cases": ">= 10000", "invalid_manifests": "0", "render_ms": "<= 20"}
@@ -35,11 +39,11 @@ def main() -> None:
     round_trips, invalid, failures = 0, 0, []
     for number in range(CASES):
         name = NAMES[number % len(NAMES)]
-        plan = random_plan(
-            rng, max_groups=_max_groups(executors[name]), max_name_length=_max_name_length(executors[name])
-        )
-        text = _timed(durations_ms[name], lambda executor=executors[name], plan=plan: executor.render(plan))  # type: ignore[misc]
-        if executors[name].parse(text) == plan:
+        executor = executors[name]
+        plan = random_plan(rng, max_groups=_max_groups(executor), max_name_length=_max_name_length(executor))
+        plan = _that_fits(plan, executor)
+        text = _timed(durations_ms[name], lambda executor=executor, plan=plan: executor.render(plan))  # type: ignore[misc]
+        if executor.parse(text) == plan:
             round_trips += 1
         else:
             failures.append(f"{name}: {plan.model_dump_json(exclude_defaults=True)}")
@@ -67,6 +71,22 @@ def _max_groups(executor: Any) -> int:
 
 def _max_name_length(executor: Any) -> int:
     return min(52, getattr(executor, "max_name_length", 52))
+
+
+def _that_fits(plan: Plan, executor: Any) -> Plan:
+    """Return the plan without roles that the executor's kind has not, and without a priority that it cannot state."""
+    missing = [role for role in ROLES if role not in getattr(executor, "roles", ROLES)]
+    without = {
+        name: _without(allocation, missing)
+        for name in ("target", "lower", "upper")
+        if (allocation := getattr(plan, name))
+    }
+    deploy = plan.job.deploy.model_copy(update={"priority_class": None} if executor.name == "trainjob" else {})
+    return plan.model_copy(update={**without, "job": plan.job.model_copy(update={"deploy": deploy})})
+
+
+def _without(allocation: Allocation, roles: list[Role]) -> Allocation:
+    return allocation.model_copy(update=dict.fromkeys(roles, ()))
 
 
 def _timed(durations_ms: list[float], render: Callable[[], str]) -> str:

@@ -48,13 +48,14 @@ RIVALS = {
     name: ALL_RIVALS[name] for name in choose(tuple(ALL_RIVALS), tuple(ALL_RIVALS), ("learned", "workers × cores"))
 }
 TARGETS = {
-    "zero_shot_mdape": "≤ 0.15",
-    "zero_shot_regret": "≤ 0.08",
+    "zero_shot_mdape": "≤ 0.105",
+    "zero_shot_regret": "≤ 0.05",
     "rank_correlation": "≥ rank_correlation_cores + a third of what is missing to 1",
     "family_mdape": "≤ 0.25",
     "family_regret": "≤ 0.12",
-    "sealed_mdape": "≤ 0.15",
+    "sealed_mdape": "≤ 0.12",
     "sealed_regret": "≤ 0.08",
+    "family_coverage": "0.85 to 0.95",
     "few_shot_2_regret": "≤ plain_8_regret",
     "train_10k_s": "≤ 30",
     "predict_100k_s": "≤ 0.5",

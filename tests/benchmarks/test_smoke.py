@@ -17,6 +17,7 @@ NEEDED_DATA = {"cluster": "data/philly", "simulator": "data/philly", "executors"
 NEEDED_PACKAGES: dict[str, Sequence[str]] = {
     "allocators": ["highspy", "ortools"],
     "executors": ["jsonschema"],
+    "kubernetes": ["jsonschema", "kubernetes"],
     "prior": ["lightgbm", "sklearn"],
     "recommend": ["pymoo"],
     "report": ["matplotlib", "jinja2"],

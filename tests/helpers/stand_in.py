@@ -190,7 +190,7 @@ class StandIn:
                 raise RefusedError(404, f"{name} not found")
             _check_uid(body, before)
             _check_version(body, before)
-            after = _merged(before, body)
+            after: Object = _merged(before, body)
             _validate(kind, {key: value for key, value in after.items() if key != "status"})
             self._check_mutable(kind, before, after)
             after["metadata"]["resourceVersion"] = str(int(before["metadata"].get("resourceVersion", 0)) + 1)
@@ -334,7 +334,7 @@ def _handler(stand: StandIn) -> type[BaseHTTPRequestHandler]:
                     text = isinstance(answer, str)
                     self._send(
                         200, answer if text else json.dumps(answer), "text/plain" if text else "application/json"
-                    )  # type: ignore[arg-type]
+                    )
             except RefusedError as refused:
                 self._send(refused.status, json.dumps(refused.body))
             except OSError:
@@ -372,7 +372,8 @@ def _handler(stand: StandIn) -> type[BaseHTTPRequestHandler]:
             if method == "DELETE":
                 return stand.delete(kind, namespace, name, body.get("preconditions", {}).get("uid", ""))
             if query.get("watch"):
-                return self._watch(kind, namespace, query)
+                self._watch(kind, namespace, query)
+                return None
             if name:
                 if document := stand.objects.get((kind, namespace, name)):
                     return document

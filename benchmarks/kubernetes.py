@@ -1,0 +1,103 @@
+"""The operator with many waiting jobs: how fast it sizes them, and what that costs: `make bench NAME=kubernetes`.
+
+RayJobs of several descriptions wait at once on a stand-in for an API server, which runs in a process of its own. One
+operator sizes them from the shipped prior. `suspended_to_patched_s` is the 99th percentile of the seconds from the
+operator's start until a job has its sizes.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import yaml
+
+from benchmarks._report import choose, finish
+
+JOBS, DESCRIPTIONS = choose(1000, 200, 6), choose(50, 10, 2)
+TARGETS = {
+    "jobs_sized_per_s": "≥ 5",
+    "suspended_to_patched_s": "≤ 120 (99 % of the jobs)",
+    "operator_memory_mib": "≤ 300",
+    "api_calls_per_job": "≤ 6",
+}
+_FAMILIES = ("dlrm", "wide_deep", "dcn", "xdeepfm")
+
+
+def description(number: int) -> str:
+    """Return one of the job files."""
+    model = {"family": _FAMILIES[number % 4], "top_mlp": [128 + 16 * (number // 4), 64]}
+    bounds = {"worker": {"replicas": [1, 8]}, "ps": {"replicas": [1, 4]}}
+    return yaml.safe_dump({"name": f"job-{number}", "model": model, "bounds": bounds})
+
+
+def serve(folder: str, pipe: Connection) -> None:
+    """Hold the waiting jobs until a message comes, then send when each was patched, and the number of requests."""
+    from sizewright.operator.labels import JOB
+    from tests.helpers.stand_in import stand_in
+    from tests.helpers.suspended_jobs import suspended
+
+    patched: dict[str, float] = {}
+
+    def note(method: str, path: str, answer: Any) -> Any:
+        if method == "PATCH":
+            patched.setdefault(path, time.time())
+        return answer
+
+    with stand_in() as server:
+        server.odd = note
+        for number in range(JOBS):
+            document = suspended("kuberay", f"ctr-{number}")
+            document["metadata"]["annotations"][JOB] = description(number % DESCRIPTIONS)
+            spec = document["spec"]["rayClusterSpec"]
+            (worker,) = spec["workerGroupSpecs"]
+            spec["workerGroupSpecs"] = [worker, {**worker, "groupName": "ps"}]
+            server.create("RayJob", "default", document)
+        pipe.send(server.kubeconfig(Path(folder)))
+        pipe.recv()
+        waiting = sum(
+            bool(each["spec"].get("suspend")) for (kind, *_), each in server.objects.items() if kind == "RayJob"
+        )
+        pipe.send((list(patched.values()), len(server.asked), waiting))
+
+
+def main() -> None:
+    context = multiprocessing.get_context("spawn")
+    with tempfile.TemporaryDirectory() as folder:
+        pipe, theirs = context.Pipe()
+        server = context.Process(target=serve, args=(folder, theirs), daemon=True)
+        server.start()
+        kubeconfig = pipe.recv()
+        command = [sys.executable, "-m", "sizewright.cli.main", "operator", "run", "--once", "--jobs-per-s", "1000"]
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+        began = time.time()
+        subprocess.run(
+            [*command, "--kubeconfig", kubeconfig], env=environment, cwd=folder, check=True, stdout=subprocess.DEVNULL
+        )
+        duration_s = time.time() - began
+        memory_mib = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1024
+        pipe.send("done")
+        patched, calls, waiting = pipe.recv()
+        server.join()
+    figures = {
+        "jobs": float(JOBS),
+        "left_waiting": float(waiting),
+        "jobs_sized_per_s": JOBS / duration_s,
+        "suspended_to_patched_s": float(np.percentile(np.array(patched) - began, 99)),
+        "operator_memory_mib": memory_mib,
+        "api_calls_per_job": calls / JOBS,
+    }
+    finish("kubernetes", figures, TARGETS | {"left_waiting": "0"}, {"descriptions": DESCRIPTIONS})
+
+
+if __name__ == "__main__":
+    main()
