@@ -40,6 +40,7 @@ SLOWER = 2.5
 TARGETS = {
     "retrain_10k_s": "≤ 120",
     "new_family_error_ratio": "≤ 0.5",
+    "slower_new_family_error_ratio": "≤ 0.2",
     "worst_other_family_ratio": "≤ 1.05",
     "poisoned_error_ratio": "≤ 1.1",
 }
