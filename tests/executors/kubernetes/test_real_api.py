@@ -16,12 +16,17 @@ import yaml
 
 from sizewright.errors import EngineError, InputError
 from sizewright.executors import get_executor
-from sizewright.executors.kubernetes.api import KubeApi
+from sizewright.executors.kubernetes.api import GoneError, KubeApi
 from sizewright.executors.kubernetes.cluster_executor import ClusterExecutor
+from sizewright.operator import labels
+from sizewright.operator.controller import Operator, OperatorSettings
+from sizewright.operator.job_kinds import job_kinds
 from sizewright.spec import Allocation, Group, Job, Plan
 from sizewright.spec.command import Command
 from sizewright.spec.units import GIB
 from tests.helpers.real_api.api_server import ApiServer, api_server
+from tests.helpers.suspended_jobs import suspended
+from tests.operator.test_controller import sized_answer
 
 pytestmark = pytest.mark.long
 PLURALS = {
@@ -301,3 +306,47 @@ def test_kinds_and_objects_that_the_server_does_not_have(server: ApiServer) -> N
     assert api.log("default", "none", "main", 10) == ""
     with pytest.raises(InputError, match=r"does not serve Nope of example\.com/v1"):
         api.get("example.com/v1", "Nope", "default", "a")
+
+
+OF_OPERATOR = ("trainjob", "jobset", "kuberay", "pytorchjob")
+
+
+class TestOperator:
+    """Suspended jobs on the real server, which has neither Events nor Jobs."""
+
+    @pytest.fixture
+    def api(self, server: ApiServer) -> KubeApi:
+        return KubeApi(kubeconfig=server.kubeconfig)
+
+    @pytest.mark.parametrize("name", OF_OPERATOR)
+    def test_job_is_sized_and_resumed(self, api: KubeApi, name: str) -> None:
+        annotations = {labels.RECREATE: "yes"} if name == "trainjob" else {}
+        document = suspended(name, f"sized-{name}", **annotations)
+        api.create(document)
+        running = Operator(api, sized_answer, settings=OperatorSettings(jobs_per_s=1000.0))
+        assert running.turn() >= 1
+        (kind,) = [kind for kind in job_kinds(api) if kind.executor.name == name]
+        now = api.get(document["apiVersion"], document["kind"], "default", f"sized-{name}")
+        assert now is not None
+        assert not kind.is_suspended(now)
+        (worker,) = kind.executor.sizes_of(now)["worker"]
+        assert (worker.replicas, worker.cpu, worker.memory_bytes) == (4, 3.0, 2 * GIB)
+        assert now["metadata"]["annotations"][labels.RESUMED] == now["metadata"]["uid"]
+        assert running.turn() == 0
+
+    def test_stale_or_other_object_is_not_changed(self, api: KubeApi) -> None:
+        document = suspended("pytorchjob", "stale")
+        document["metadata"]["labels"] = {}  # for no operator
+        api.create(document)
+        stale = api.get(document["apiVersion"], document["kind"], "default", "stale")
+        assert stale is not None
+        current = api.change(stale, {"metadata": {"labels": {"touched": "yes"}}})
+        assert current["metadata"]["labels"] == {"touched": "yes"}
+        with pytest.raises(InputError, match="has been modified"):
+            api.change(stale, {"metadata": {"labels": {"touched": "no"}}})
+        other = {**current, "metadata": {**current["metadata"], "uid": "another"}}
+        with pytest.raises(InputError):
+            api.change(other, {"metadata": {"labels": {"touched": "no"}}})
+        api.delete(document["apiVersion"], document["kind"], "default", "stale")
+        with pytest.raises(GoneError):
+            api.change(current, {"metadata": {"labels": {"touched": "no"}}})
