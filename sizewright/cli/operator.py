@@ -9,7 +9,6 @@ import typer
 
 from sizewright.cli.options import (
     ClusterFile,
-    DryRun,
     MetricsHost,
     MetricsPortNumber,
     Output,
@@ -135,7 +134,7 @@ def run(
         lambda: _known_jobs(store),
         settings,
         metrics,
-        before_each=check,
+        check=check,
         told=told,
     )
     with ExitStack() as stack:
@@ -159,7 +158,7 @@ def run(
 @app.command("manifests")
 @examples(
     "sizewright operator manifests --image registry.example.com/sizewright:1.0 | kubectl apply -f -",
-    "sizewright operator manifests --image registry.example.com/sizewright:1.0 --namespace team-a --dry-run",
+    "sizewright operator manifests --image registry.example.com/sizewright:1.0 --namespace team-a -- --limit 10m",
 )
 def manifests(
     image: Annotated[str, typer.Option("--image", help="An image that has Sizewright with the extra `kubernetes`.")],
@@ -168,11 +167,15 @@ def manifests(
     ] = "sizewright",
     namespace: Namespaces = None,
     policy: Policies = Policy.leave,
-    dry_run: DryRun = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="For an operator that writes Events only.")] = False,
     recreate: Annotated[
         bool,
         typer.Option("--recreate", help="Allow it to create jobs again that are annotated sizewright/recreate: yes."),
     ] = False,
+    options: Annotated[
+        Optional[list[str]],  # noqa: UP045 (typer reads it at run time)
+        typer.Argument(metavar="-- OPTIONS", help="Other options of `operator run`, such as --limit 10m."),
+    ] = None,
     output: Output = Format.table,
 ) -> None:
     """Print what to apply to run the operator: Deployment, ServiceAccount, and the least permissions.
@@ -185,9 +188,9 @@ def manifests(
     from sizewright.executors.yaml_documents import to_yaml
     from sizewright.operator.manifests import operator_manifests
 
-    options = [word for name in namespace or [] for word in ("--namespace", name)]
-    options += ["--policy", policy.value, *(["--dry-run"] if dry_run else [])]
-    objects = operator_manifests(image, install_in, options, namespace or [], dry_run=dry_run, recreates=recreate)
+    words = [word for name in namespace or [] for word in ("--namespace", name)]
+    words += ["--policy", policy.value, *(["--dry-run"] if dry_run else []), *(options or [])]
+    objects = operator_manifests(image, install_in, words, namespace or [], dry_run=dry_run, recreates=recreate)
     if output is Format.table:
         sys.stdout.write("---\n".join(to_yaml([], document) for document in objects))
     else:

@@ -21,8 +21,8 @@ PLAN_RECORD = "sizewright/plan-record"
 _SETTINGS = "sizewright/settings"
 """Plain settings as in the job file; the containers have them with their placeholders filled."""
 BASE_MARK = "sizewright/base"
-_REASON, _ASKED_BY = "sizewright/reason", "sizewright/asked-by"
-OF_A_PLAN = (PLAN_ID, _REASON, _ASKED_BY, _SETTINGS, PLAN_RECORD)
+REASON, _ASKED_BY = "sizewright/reason", "sizewright/asked-by"
+OF_A_PLAN = (PLAN_ID, REASON, _ASKED_BY, _SETTINGS, PLAN_RECORD)
 """Annotations that `plan_annotations` may write."""
 RECORDS = (APPLIED_AT, PLAN_RECORD, _SETTINGS, BASE_MARK)
 """Annotations that only programs read."""
@@ -32,7 +32,7 @@ SETTINGS = TypeAdapter(dict[str, str])
 
 def plan_annotations(plan: Plan) -> dict[str, str]:
     """Return the annotations of a plan; of variables only plain settings, which the manifest has anyway."""
-    annotations = {PLAN_ID: plan.id, _REASON: plan.reason}
+    annotations = {PLAN_ID: plan.id, REASON: plan.reason}
     if plan.asked_by:
         annotations[_ASKED_BY] = plan.asked_by
     plain = split(plan.job.command.env)[0] if plan.job.command else {}

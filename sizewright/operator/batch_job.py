@@ -19,6 +19,8 @@ from sizewright.executors.kubernetes.pods import PodLabels
 from sizewright.spec import Role
 from sizewright.spec.outcome import Status
 
+_GENERATED_LABELS = ("controller-uid", "job-name", "batch.kubernetes.io/controller-uid", "batch.kubernetes.io/job-name")
+
 
 class BatchJobs(ClusterExecutor):
     """Change Jobs that users wrote. Plans are not rendered as Jobs: a JobSet is one with a name for each pod."""
@@ -46,6 +48,16 @@ class BatchJobs(ClusterExecutor):
         is_indexed = spec.get("completionMode") == "Indexed" and spec.get("completions") == spec.get("parallelism", 1)
         counter = Counter(spec, ("parallelism", "completions") if is_indexed else ("parallelism",))
         return [ContainerSpec("spec", spec, training_container(spec.get("template"), self.containers, "spec"), counter)]
+
+    def as_created(self, document: Mapping[str, Any]) -> dict[str, Any]:
+        """Return a Job without the selector and the labels that the server generates from its uid."""
+        created = super().as_created(document)
+        if not created["spec"].get("manualSelector"):
+            created["spec"].pop("selector", None)
+            labels = created["spec"]["template"].get("metadata", {}).get("labels", {})
+            for generated in _GENERATED_LABELS:
+                labels.pop(generated, None)
+        return created
 
     def end_status(self, document: Mapping[str, Any]) -> Status | None:
         """Return the status by the Job's conditions."""

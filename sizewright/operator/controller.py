@@ -15,14 +15,16 @@ from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from typing import Any, NamedTuple
 
-from sizewright.errors import InputError, SizewrightError
+from sizewright.errors import EngineError, InputError, SizewrightError
 from sizewright.executors.kubernetes.api import KubeApi
-from sizewright.executors.plan_annotations import plan_annotations
+from sizewright.executors.kubernetes.cluster_executor import QUEUE_LABEL
+from sizewright.executors.kubernetes.live_object import seconds_of
+from sizewright.executors.plan_annotations import OF_A_PLAN, REASON, plan_annotations
 from sizewright.operator import labels
 from sizewright.operator.decide import Decision, Policy, decide
 from sizewright.operator.job_description import describe_job
 from sizewright.operator.job_kinds import JobKind, job_kinds
-from sizewright.operator.merge_patch import merge_patch
+from sizewright.operator.merge_patch import merge_patch, merged
 from sizewright.operator.metrics import OperatorMetrics
 from sizewright.runtime.guardrails import check_rails
 from sizewright.spec import Job, Rails, Recommendation
@@ -30,6 +32,10 @@ from sizewright.spec import Job, Rails, Recommendation
 _LOG = logging.getLogger(__name__)
 
 _FIRST_RETRY_S, _MAX_RETRY_S = 10.0, 300.0
+_FRESH_S = 5.0
+"""A job that was listed earlier is read again before it is sized."""
+_IMMUTABLE = "immutable"
+"""The word with which servers and webhooks refuse to let a field change, with 422 or 403."""
 _MAX_MESSAGE = 1000  # characters of an Event's message: the server takes 1024
 
 
@@ -53,10 +59,9 @@ class OperatorSettings:
 
 
 class _Failure(NamedTuple):
-    """A job that could not be sized: how often, since when and why, and when it is tried again, on the clock."""
+    """A job that could not be sized: how often and why, and when it is tried again on the operator's clock."""
 
     times: int
-    since_s: float
     message: str
     again_at_s: float
 
@@ -64,9 +69,9 @@ class _Failure(NamedTuple):
 class Operator:
     """Sizes the suspended jobs of a cluster that ask for it.
 
-    `answer` recommends the size of a job, and `known_jobs` returns the descriptions in the history.
-    `before_each` is called before each job, and ends the turn by raising. `told` gets the name of a job and what an
-    Event says of it.
+    `answer` recommends the size of a job, and `known_jobs` returns the descriptions in the history. `check` is called
+    before anything is asked or changed, and ends the turn by raising. `told` gets the name of a job and what an Event
+    says of it. `clock` measures pauses, and `now` is the time of day.
     """
 
     def __init__(
@@ -76,103 +81,121 @@ class Operator:
         known_jobs: Callable[[], Sequence[Job]] = list,
         settings: OperatorSettings = OperatorSettings(),
         metrics: OperatorMetrics | None = None,
+        *,
         clock: Callable[[], float] = time.monotonic,
+        now: Callable[[], float] = time.time,
         sleep: Callable[[float], None] = time.sleep,
-        before_each: Callable[[], None] = lambda: None,
+        check: Callable[[], None] = lambda: None,
         told: Callable[[str, str], None] = lambda name, message: None,
     ) -> None:
         self._api = api
         self._answer = answer
-        self._known_jobs = known_jobs
+        self._load_known_jobs = known_jobs
         self._settings = settings
         self._metrics = metrics or OperatorMetrics(clock)
-        self._clock = clock
-        self._sleep = sleep
-        self._before_each = before_each
+        self._clock, self._now, self._sleep = clock, now, sleep
+        self._check = check
         self._told = told
-        self.errors: list[SizewrightError] = []
-        """Why the last turn could not look at all jobs."""
         self._kinds = job_kinds(api)
         self._answers: dict[str, tuple[float, Recommendation]] = {}
+        self._known_jobs: Sequence[Job] | None = None
         self._failures: dict[str, _Failure] = {}
         self._shown: set[str] = set()
-        """Uids of jobs that a dry run has decided on."""
+        """Uids of jobs that nothing more is said of: a dry run has decided on them, or they run already."""
+        self._seen: set[str] = set()
+        """Uids of the jobs of this turn."""
+        self.errors: list[SizewrightError] = []
+        """Why the last turn could not look at all jobs."""
 
     def turn(self) -> int:
         """Handle the jobs that are due, and return how many that were."""
-        handled, uids = 0, set()
-        self.errors = []
+        handled = 0
+        self.errors, self._known_jobs, self._seen = [], None, set()
         for kind, namespace in itertools.product(self._kinds, self._settings.namespaces):
-            executor = kind.executor
+            self._check()
+            self._metrics.alive()
+            executor, listed_at_s = kind.executor, self._clock()
             try:
-                found = self._api.list(executor.api_version, executor.kind, namespace, labels.SIZE)
+                found = self._api.list(executor.api_version, executor.kind, namespace, labels.SIZE, skip_odd=True)
             except SizewrightError as error:
                 self._metrics.failed()
                 self.errors.append(error)
                 continue
+            self._seen.update(map(_uid, found))
             for job_object in found:
-                uids.add(_uid(job_object))
                 if self._is_due(kind, job_object):
                     began_s = self._clock()
-                    self._before_each()
-                    self._handle(kind, job_object)
+                    self._check()
+                    self._handle(kind, job_object, is_fresh=began_s - listed_at_s < _FRESH_S)
                     handled += 1
                     self._metrics.alive()
                     self._sleep(max(0.0, began_s + 1 / self._settings.jobs_per_s - self._clock()))
         if not self.errors:  # what is gone is forgotten
-            self._failures = {uid: failure for uid, failure in self._failures.items() if uid in uids}
-            self._shown &= uids
+            self._failures = {uid: failure for uid, failure in self._failures.items() if uid in self._seen}
+            self._shown &= self._seen
         self._metrics.turned()
         return handled
 
     def _is_due(self, kind: JobKind, job_object: dict[str, Any]) -> bool:
-        uid = _uid(job_object)
+        uid, meta = _uid(job_object), job_object["metadata"]
+        if _is_sized(job_object) or uid in self._shown or meta.get("deletionTimestamp"):
+            return False
         failure = self._failures.get(uid)
         if failure and self._clock() < failure.again_at_s:
             return False
-        if not kind.is_suspended(job_object) or job_object["metadata"].get("deletionTimestamp"):
-            return False
-        return not (_is_sized(job_object) or uid in self._shown) or self._is_to_resume(job_object)
+        if kind.is_suspended(job_object):
+            return True
+        self._shown.add(uid)
+        created_s = seconds_of(meta.get("creationTimestamp"))
+        is_new = created_s is not None and self._now() - created_s < self._settings.limit_s
+        if is_new and kind.executor.end_status(job_object) is None:
+            self._tell(job_object, "NotSuspended", "It was not suspended any more, and keeps its sizes.", "Warning")
+        return False
 
-    def _is_to_resume(self, job_object: Mapping[str, Any]) -> bool:
-        """Return whether a job was sized and not resumed yet; Kueue resumes those in its queues."""
-        meta = job_object["metadata"]
-        asks = meta["labels"][labels.SIZE] == labels.START and labels.QUEUE not in meta["labels"]
-        resumed = (meta.get("annotations") or {}).get(labels.RESUMED) == _uid(job_object)
-        return asks and _is_sized(job_object) and not resumed and not self._settings.dry_run
-
-    def _handle(self, kind: JobKind, job_object: dict[str, Any]) -> None:
+    def _handle(self, kind: JobKind, job_object: dict[str, Any], *, is_fresh: bool) -> None:
         """Size a job and resume it. What goes wrong is told by an Event, and tried again later."""
         try:
+            if not is_fresh:
+                current = self._read(kind, job_object)
+                if current is None or not kind.is_suspended(current) or _is_sized(current):
+                    return
+                job_object = current
             _check_label(job_object)
-            kind = kind.for_job(job_object, self._api)
-            if not _is_sized(job_object):
-                job_object = self._size(kind, job_object)
-            self._resume(kind, job_object)
+            self._size(kind.for_job(job_object, self._api), job_object)
         except SizewrightError as error:
             self._failed(kind, job_object, error)
+        except Exception as error:  # one job must not stop the others
+            _LOG.exception(f"{_name(job_object)} could not be sized.")
+            self._failed(kind, job_object, EngineError(f"It could not be sized: {type(error).__name__}: {error}."))
         else:
             self._failures.pop(_uid(job_object), None)
 
-    def _size(self, kind: JobKind, job_object: dict[str, Any]) -> dict[str, Any]:
-        """Write the sizes of a job into its object, and return the object as it is then."""
-        described = describe_job(job_object, kind.executor, self._api, self._known_jobs)
+    def _size(self, kind: JobKind, job_object: dict[str, Any]) -> None:
+        """Write the sizes of a job into its object, and resume it if it asks for that."""
+        described = describe_job(job_object, kind.executor, self._api, self._known)
         job = self._settings.rails.narrow(described)
         decision = decide(job, self._answer_for(job), self._settings.policy)
         sized: Mapping[str, Any] = job_object
         if decision.plan:
             check_rails(decision.plan, self._settings.rails)
             sized = kind.executor.with_sizes(job_object, decision.plan)
-        self._metrics.decided(decision.outcome)
         if self._settings.dry_run:
             self._shown.add(_uid(job_object))
+            self._metrics.decided(decision.outcome)
             self._tell(job_object, "WouldSize", f"Nothing is changed. {decision.sentence}")
-            return job_object
+            return
+        self._check()
         written = self._write(kind, job_object, sized, decision)
+        self._metrics.decided(decision.outcome)
         self._tell(written, "Sized" if decision.plan else "LeftAsItIs", decision.sentence)
         if kind.executor.sizes_of(written) != kind.executor.sizes_of(dict(sized)):
             self._tell(written, "SizesRewritten", "The cluster has written other sizes than these.", "Warning")
-        return written
+
+    def _known(self) -> Sequence[Job]:
+        """Return the descriptions in the history, which is read once a turn."""
+        if self._known_jobs is None:
+            self._known_jobs = self._load_known_jobs()
+        return self._known_jobs
 
     def _answer_for(self, job: Job) -> Recommendation:
         """Return the recommendation for a job. Jobs of one description share it for a while."""
@@ -185,67 +208,83 @@ class Operator:
     def _write(
         self, kind: JobKind, job_object: dict[str, Any], sized: Mapping[str, Any], decision: Decision
     ) -> dict[str, Any]:
-        """Change the object, or create it again where the cluster does not let its sizes change."""
-        annotations = _annotations(job_object, decision)
+        """Change and resume the object, or create it again where the cluster does not let its sizes change."""
+        changes = self._changes(kind, job_object, sized, decision)
         try:
-            return self._api.change(
-                job_object, {**merge_patch(job_object, sized), "metadata": {"annotations": annotations}}
-            )
+            return self._api.change(job_object, changes)
         except InputError as error:
-            existing = job_object["metadata"].get("annotations") or {}
-            if existing.get(labels.RECREATE) != "yes" or self._has_moved_on(kind, job_object):
+            if _IMMUTABLE not in error.message:
+                raise
+            if _annotations_of(job_object).get(labels.RECREATE) != "yes":
                 error.remedy += f" With the annotation {labels.RECREATE}: yes it is deleted and created again."
                 raise
-            document = {**sized, "metadata": {**sized["metadata"], "annotations": {**existing, **annotations}}}
+            document = merged(job_object, changes)
             created = kind.executor.recreate(job_object, document)
             return self._api.change(created, {"metadata": {"annotations": {labels.SIZED: _uid(created)}}})
 
-    def _resume(self, kind: JobKind, job_object: dict[str, Any]) -> None:
-        if self._is_to_resume(job_object):
-            resumed = {"annotations": {labels.RESUMED: _uid(job_object)}}
-            self._api.change(job_object, {**kind.resumed(), "metadata": resumed})
-            self._metrics.resumed()
+    def _changes(
+        self, kind: JobKind, job_object: dict[str, Any], sized: Mapping[str, Any], decision: Decision
+    ) -> dict[str, Any]:
+        """Return the patch that writes the sizes, says so, and resumes the job if it asks for that."""
+        metadata: dict[str, Any] = {"annotations": _annotations(job_object, decision)}
+        if queue := _annotations_of(job_object).get(labels.QUEUE):
+            metadata["labels"] = {QUEUE_LABEL: queue}
+        if _asks_to_start(job_object):
+            sized = merged(sized, kind.resumed())
+        return {**merge_patch(job_object, sized), "metadata": metadata}
 
     def _failed(self, kind: JobKind, job_object: dict[str, Any], error: SizewrightError) -> None:
         """Tell why a job could not be sized, once. After the limit it is resumed as it is."""
-        if self._has_moved_on(kind, job_object):
+        current = self._read_or_same(kind, job_object)
+        if current is None or not kind.is_suspended(current) or _is_sized(current):
             return  # the next turn sees what it is now
-        uid, message, now_s = _uid(job_object), str(error), self._clock()
-        last = self._failures.get(uid)
-        times, since_s = (last.times + 1, last.since_s) if last else (1, now_s)
-        wait_s = min(_MAX_RETRY_S, _FIRST_RETRY_S * 2 ** (times - 1))
-        self._failures[uid] = _Failure(times, since_s, message, now_s + wait_s)
+        uid, message = _uid(current), str(error)
+        is_recreated = uid != _uid(job_object)
+        versions = {each["metadata"].get("resourceVersion") for each in (current, job_object)}
+        has_changed = len(versions) > 1 and not is_recreated
+        last = self._failures.get(_uid(job_object))
+        times = last.times + 1 if last else 1
+        wait_s = 0.0 if has_changed else min(_MAX_RETRY_S, _FIRST_RETRY_S * 2 ** (times - 1))
+        since_s = seconds_of(_annotations_of(current).get(labels.FAILING_SINCE))
+        left_s = self._settings.limit_s - (self._now() - since_s if since_s is not None else 0.0)
+        self._seen.add(uid)
+        self._failures[uid] = _Failure(times, message, self._clock() + max(0.0, min(wait_s, left_s)))
         self._metrics.failed()
-        if last is None or last.message != message:
-            self._tell(job_object, "CannotSize", message, "Warning")
-        if now_s - since_s >= self._settings.limit_s and not self._settings.dry_run:
-            self._give_up(kind, job_object)
+        if not has_changed and (last is None or last.message != message):
+            self._tell(current, "CannotSize", message, "Warning")
+        if self._settings.dry_run:
+            return
+        try:
+            if since_s is None:
+                since = datetime.fromtimestamp(self._now(), timezone.utc).isoformat(timespec="seconds")
+                self._api.change(current, {"metadata": {"annotations": {labels.FAILING_SINCE: since}}})
+            elif left_s <= 0 and _asks_to_start(current):
+                self._give_up(kind, current)
+        except SizewrightError as failure:
+            _LOG.warning(f"{_name(current)}: {failure}")
 
     def _give_up(self, kind: JobKind, job_object: dict[str, Any]) -> None:
         decision = Decision("left", "It could not be sized for too long, and its sizes were left as they are.")
-        try:
-            if not _is_sized(job_object):
-                job_object = self._write(kind, job_object, job_object, decision)
-                self._metrics.decided(decision.outcome)
-                self._tell(job_object, "LeftAsItIs", decision.sentence, "Warning")
-            self._resume(kind, job_object)
-        except SizewrightError as error:
-            _LOG.warning(f"{_name(job_object)} could not be resumed. {error}")
+        self._api.change(job_object, self._changes(kind, job_object, job_object, decision))
+        self._metrics.decided(decision.outcome)
+        self._tell(job_object, "LeftAsItIs", decision.sentence, "Warning")
 
-    def _has_moved_on(self, kind: JobKind, job_object: Mapping[str, Any]) -> bool:
-        """Return whether somebody has changed, resumed or deleted a job since it was read."""
+    def _read(self, kind: JobKind, job_object: Mapping[str, Any]) -> dict[str, Any] | None:
+        """Return the job of this name as it is now; None if there is none."""
         meta, executor = job_object["metadata"], kind.executor
+        return self._api.get(executor.api_version, executor.kind, meta["namespace"], meta["name"])
+
+    def _read_or_same(self, kind: JobKind, job_object: dict[str, Any]) -> dict[str, Any] | None:
         try:
-            current = self._api.get(executor.api_version, executor.kind, meta["namespace"], meta["name"])
-        except SizewrightError:
-            return False
-        return current is None or current["metadata"].get("resourceVersion") != meta.get("resourceVersion")
+            return self._read(kind, job_object)
+        except SizewrightError:  # the server does not answer; what follows says so
+            return job_object
 
     def _tell(self, job_object: Mapping[str, Any], reason: str, message: str, kind: str = "Normal") -> None:
         """Write an Event. One that cannot be written is logged, and changes nothing else."""
         self._told(_name(job_object), message)
         meta = job_object["metadata"]
-        at = datetime.now(timezone.utc).isoformat(timespec="seconds").replace("+00:00", "Z")
+        at = datetime.fromtimestamp(self._now(), timezone.utc).isoformat(timespec="seconds").replace("+00:00", "Z")
         about = {"apiVersion": job_object["apiVersion"], "kind": job_object["kind"], "uid": _uid(job_object)}
         event = {
             "apiVersion": "v1",
@@ -276,16 +315,29 @@ def _check_label(job_object: Mapping[str, Any]) -> None:
         )
 
 
-def _annotations(job_object: Mapping[str, Any], decision: Decision) -> dict[str, str]:
-    annotations = {labels.SIZED: _uid(job_object), labels.OUTCOME: decision.outcome}
+def _asks_to_start(job_object: Mapping[str, Any]) -> bool:
+    """Return whether the operator is to resume a job; Kueue resumes those in its queues."""
+    of_job = job_object["metadata"]["labels"]
+    is_queued = QUEUE_LABEL in of_job or labels.QUEUE in _annotations_of(job_object)
+    return of_job[labels.SIZE] == labels.START and not is_queued
+
+
+def _annotations(job_object: Mapping[str, Any], decision: Decision) -> dict[str, str | None]:
+    """Return what a decision writes; annotations of an earlier one, as copies of jobs have them, are removed."""
+    earlier = (*OF_A_PLAN, labels.TARGET, labels.INTERVAL, labels.FAILING_SINCE)
+    annotations: dict[str, str | None] = {name: None for name in earlier if name in _annotations_of(job_object)}
+    annotations |= {labels.SIZED: _uid(job_object), labels.OUTCOME: decision.outcome, REASON: decision.sentence}
     if decision.plan:
         annotations |= {labels.TARGET: decision.plan.target.describe(), **plan_annotations(decision.plan)}
     return annotations | ({labels.INTERVAL: decision.interval} if decision.interval else {})
 
 
+def _annotations_of(job_object: Mapping[str, Any]) -> Mapping[str, str]:
+    return job_object["metadata"].get("annotations") or {}
+
+
 def _is_sized(job_object: Mapping[str, Any]) -> bool:
-    annotations = job_object["metadata"].get("annotations") or {}
-    return bool(annotations.get(labels.SIZED) == _uid(job_object))
+    return bool(_annotations_of(job_object).get(labels.SIZED) == _uid(job_object))
 
 
 def _uid(job_object: Mapping[str, Any]) -> str:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from sizewright.errors import InputError
 from sizewright.runtime.plan_files import launch_plan
-from sizewright.spec import Allocation, Bounds, Group, Job, Plan, Recommendation
+from sizewright.spec import Allocation, Group, Job, Plan, Recommendation
 from sizewright.spec.bounds import RoleBounds
 
 Policy = Literal["leave", "upper"]
@@ -52,20 +52,19 @@ def _plan(job: Job, target: Allocation, reason: str) -> Plan:
 
 
 def _upper_bound(job: Job) -> Allocation:
-    """Return the largest allocation within a job's bounds. Raises InputError if the job file does not state them."""
-    bounds = job.bounds
-    if bounds == Bounds():
-        raise InputError(
-            f"There is not enough data on {job.name}, and its description has no bounds.",
-            "Write bounds into it, or profile the job.",
-        )
-    groups = {"worker": _largest(bounds.worker)}
-    if job.has_ps:
-        groups["ps"] = _largest(bounds.ps)
-    batch_size = job.training.batch_size
-    return job.with_sides(Allocation.model_validate({**groups, "batch_size": batch_size}))
+    """Return the largest allocation within a job's bounds; amounts of memory without bounds stay as they are.
 
-
-def _largest(bounds: RoleBounds) -> tuple[Group, ...]:
-    replicas, cpu, memory_bytes = (pair[1] for pair in (bounds.replicas, bounds.cpu, bounds.memory_bytes))
-    return (Group(replicas=replicas, cpu=cpu, memory_bytes=memory_bytes),)
+    Raises InputError if the job file does not state the bounds of replicas and cores.
+    """
+    roles: tuple[Literal["worker", "ps"], ...] = ("worker", "ps") if job.has_ps else ("worker",)
+    groups: dict[str, Any] = {}
+    for role in roles:
+        bounds: RoleBounds = getattr(job.bounds, role)
+        if missing := {"replicas", "cpu"} - bounds.model_fields_set:
+            raise InputError(
+                f"There is not enough data on {job.name}, and its description has no bounds.{role}.{min(missing)}.",
+                "Write the bounds of replicas and cpu into it, or profile the job.",
+            )
+        memory_bytes = bounds.memory_bytes[1] if "memory_bytes" in bounds.model_fields_set else 0
+        groups[role] = (Group(replicas=bounds.replicas[1], cpu=bounds.cpu[1], memory_bytes=memory_bytes),)
+    return job.with_sides(Allocation.model_validate({**groups, "batch_size": job.training.batch_size}))

@@ -11,6 +11,7 @@ from sizewright.operator.leadership import LEASE
 
 NAME = "sizewright-operator"
 _PORT = 9090
+_GRACE_S = 150  # in which a job that is being created again comes back
 _LABELS = {"app.kubernetes.io/name": NAME}
 _RBAC = "rbac.authorization.k8s.io"
 
@@ -87,6 +88,7 @@ def _deployment(image: str, namespace: str, options: Sequence[str]) -> dict[str,
     }
     pod = {
         "serviceAccountName": NAME,
+        "terminationGracePeriodSeconds": _GRACE_S,
         "securityContext": {"runAsNonRoot": True, "runAsUser": 65532, "seccompProfile": {"type": "RuntimeDefault"}},
         "containers": [container],
         "volumes": [{"name": "tmp", "emptyDir": {}}],

@@ -24,16 +24,12 @@ class OperatorMetrics:
         self._clock = clock
         self._late_s = late_s
         self._outcomes: Counter[str] = Counter()
-        self._failures = self._resumed = self._turns = 0
+        self._failures = self._turns = 0
         self._alive_at_s = clock()
 
     def decided(self, outcome: str) -> None:
         """Count a job that was decided on."""
         self._outcomes[outcome] += 1
-
-    def resumed(self) -> None:
-        """Count a job that was resumed."""
-        self._resumed += 1
 
     def failed(self) -> None:
         """Count something that could not be done."""
@@ -61,7 +57,6 @@ class OperatorMetrics:
         for outcome, count in dict(self._outcomes).items():
             jobs.add_metric([outcome], count)
         yield jobs
-        yield CounterMetricFamily(f"{_PREFIX}resumed", "Jobs that were resumed.", value=self._resumed)
         yield CounterMetricFamily(f"{_PREFIX}failures", "Jobs and lists that failed.", value=self._failures)
         yield CounterMetricFamily(f"{_PREFIX}turns", "Turns of the control loop.", value=self._turns)
         yield GaugeMetricFamily(f"{_PREFIX}leads", "1 for the operator that acts.", value=float(self.is_leader))

@@ -19,6 +19,7 @@ from typer.testing import CliRunner
 from sizewright.cli.app import app
 from sizewright.errors import InputError
 from sizewright.operator.labels import JOB, SIZED
+from tests.helpers.real_servers import free_port
 from tests.helpers.stand_in import StandIn, stand_in
 from tests.helpers.suspended_jobs import suspended
 
@@ -73,8 +74,9 @@ def test_cluster_that_refuses_fails_a_single_turn(server: StandIn, tmp_path: Pat
 
 def test_it_leads_serves_and_stops(server: StandIn, tmp_path: Path) -> None:
     pytest.importorskip("prometheus_client")
+    port = free_port()
     command = [sys.executable, "-m", "sizewright.cli.main", "operator", "run", "--lease-namespace", "here"]
-    command += ["--kubeconfig", server.kubeconfig(tmp_path), "--metrics-port", "18743", "--every", "1s"]
+    command += ["--kubeconfig", server.kubeconfig(tmp_path), "--metrics-port", str(port), "--every", "1s"]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     process = subprocess.Popen(command, cwd=tmp_path, env=environment, stderr=subprocess.PIPE, text=True)
     try:
@@ -84,8 +86,8 @@ def test_it_leads_serves_and_stops(server: StandIn, tmp_path: Path) -> None:
             assert time.monotonic() < until
             assert process.poll() is None
             time.sleep(0.1)
-        assert urlopen("http://127.0.0.1:18743/healthz").read() == b"ok\n"
-        metrics = urlopen("http://127.0.0.1:18743/metrics").read().decode()
+        assert urlopen(f"http://127.0.0.1:{port}/healthz").read() == b"ok\n"
+        metrics = urlopen(f"http://127.0.0.1:{port}/metrics").read().decode()
         assert 'sizewright_operator_jobs_total{outcome="left"} 1.0' in metrics
         assert "sizewright_operator_leads 1.0" in metrics
     finally:
@@ -101,6 +103,10 @@ def test_manifests_run_what_was_asked_for() -> None:
     (container,) = deployment["spec"]["template"]["spec"]["containers"]
     assert container["image"] == "ours:1"
     assert container["command"][-4:] == ["--namespace", "a", "--policy", "leave"]
+    (deployment,) = json.loads(run("manifests", "--image", "ours:1", "-o", "json", "--", "--limit", "10m"))["items"][
+        -1:
+    ]
+    assert deployment["spec"]["template"]["spec"]["containers"][0]["command"][-2:] == ["--limit", "10m"]
     listed = json.loads(run("manifests", "--image", "ours:1", "--namespace", "a", "--recreate", "-o", "json"))
     assert listed["items"] == documents
     assert all(each["metadata"]["name"] for each in documents)

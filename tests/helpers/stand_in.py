@@ -75,7 +75,7 @@ class StandIn:
         """Replaces each answer; set by tests of malformed answers."""
         self.resizes = False
         self.changes_suspended = False
-        """Whether the sizes of suspended JobSets may change, as with KEP-1150."""
+        """Whether the sizes of suspended JobSets and Jobs may change, as with KEP-1150 and KEP-5440."""
         self.node: Callable[[Object], str] = lambda pod: ""
         """How a node answers a pod's resize: `Deferred`, `Infeasible`, `InProgress`, `later`, or nothing when done."""
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(self))
@@ -138,7 +138,9 @@ class StandIn:
                 raise RefusedError(409, f"uid mismatch: {body['metadata']['uid']} does not exist")
             _check_uid(body, before or body)
             after = (
-                copy.deepcopy(before) if before else {"apiVersion": body["apiVersion"], "kind": kind, "metadata": {}}
+                copy.deepcopy(before)
+                if before
+                else {"apiVersion": body["apiVersion"], "kind": body["kind"], "metadata": {}}
             )
             fields = dict(_leaves(body))
             _check_owners(after, fields, owners, manager)
@@ -155,18 +157,21 @@ class StandIn:
             meta.setdefault("creationTimestamp", datetime.now(timezone.utc).isoformat(timespec="seconds"))
             meta["resourceVersion"] = str(int(meta.get("resourceVersion", 0)) + 1)
             meta["managedFields"] = [{"manager": manager, "operation": "Apply"}]
+            if before is None:
+                after = _completed(kind, after)
             if not dry_run:
                 self.objects[key], self.owners[key] = after, owners
                 self.reconcile()
             return after
 
-    def delete(self, kind: str, namespace: str, name: str, uid: str = "") -> Object:
+    def delete(self, kind: str, namespace: str, name: str, uid: str = "", version: str = "") -> Object:
         with self.lock:
             job_object = self.objects.get((kind, namespace, name))
             if job_object is None:
                 raise RefusedError(404, f"{name} not found")
             if uid and uid != job_object["metadata"]["uid"]:
                 raise RefusedError(409, f"the UID in the precondition ({uid}) does not match the UID in record")
+            _check_version({"metadata": {"resourceVersion": version}} if version else job_object, job_object)
             del self.objects[kind, namespace, name]
             self.reconcile()
             return {"kind": "Status", "status": "Success"}
@@ -206,7 +211,7 @@ class StandIn:
                 raise RefusedError(409, f"{key[2]} already exists")
             now = datetime.now(timezone.utc).isoformat(timespec="seconds")
             meta = {"namespace": namespace, "uid": uuid.uuid4().hex, "resourceVersion": "1", "creationTimestamp": now}
-            self.objects[key] = {**body, "metadata": {**meta, **body["metadata"]}}
+            self.objects[key] = _completed(kind, {**body, "metadata": {**meta, **body["metadata"]}})
             self.reconcile()
             return self.objects[key]
 
@@ -219,7 +224,8 @@ class StandIn:
             return self.objects[kind, namespace, name]
 
     def _check_mutable(self, kind: str, before: Object, after: Object) -> None:
-        if kind not in IMMUTABLE or (kind == "JobSet" and before["spec"].get("suspend") and self.changes_suspended):
+        may_change = kind in ("JobSet", "BatchJob") and before["spec"].get("suspend") and self.changes_suspended
+        if kind not in IMMUTABLE or may_change:
             return
         try:
             IMMUTABLE[kind](before, after)
@@ -370,7 +376,9 @@ def _handler(stand: StandIn) -> type[BaseHTTPRequestHandler]:
                 dry = query.get("dryRun") == "All"
                 return stand.apply(kind, namespace, name, body, query["fieldManager"], dry)
             if method == "DELETE":
-                return stand.delete(kind, namespace, name, body.get("preconditions", {}).get("uid", ""))
+                conditions = body.get("preconditions", {})
+                version = conditions.get("resourceVersion", "")
+                return stand.delete(kind, namespace, name, conditions.get("uid", ""), version)
             if query.get("watch"):
                 self._watch(kind, namespace, query)
                 return None
@@ -433,6 +441,22 @@ def _validate(kind: str, body: Object) -> None:
     if errors := list(schema.iter_errors(body)):
         causes = [(".".join(map(str, error.absolute_path)), error.message) for error in errors]
         raise RefusedError(422, f"{kind} is invalid", causes)
+
+
+def _completed(kind: str, document: Object) -> Object:
+    """Return a new Job with the selector and the labels that the server generates; others stay as they are."""
+    if kind != "BatchJob":
+        return document
+    spec, uid = document["spec"], document["metadata"]["uid"]
+    generated = {"batch.kubernetes.io/controller-uid": uid}
+    if spec.get("selector", {}).get("matchLabels", generated) != generated and not spec.get("manualSelector"):
+        raise RefusedError(422, "Job is invalid", [("spec.selector", "`selector` not auto-generated")])
+    spec["selector"] = {"matchLabels": generated}
+    labels = spec["template"].setdefault("metadata", {}).setdefault("labels", {})
+    if labels.get("batch.kubernetes.io/controller-uid", uid) != uid:
+        raise RefusedError(422, "Job is invalid", [("spec.template.metadata.labels", "another uid")])
+    labels |= {**generated, "batch.kubernetes.io/job-name": document["metadata"]["name"]}
+    return document
 
 
 def _check_version(body: Object, document: Object) -> None:

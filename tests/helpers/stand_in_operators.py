@@ -21,7 +21,7 @@ def pods_of(objects: dict[tuple[str, str, str], Object], existing: dict[str, Obj
     """Return the pods by name: unchanged ones that stay, and new ones."""
     pods: dict[str, Object] = {}
     for (kind, _, name), document in objects.items():
-        if kind not in _REPLICAS or _is_suspended(document):
+        if kind not in _REPLICAS or "spec" not in document or _is_suspended(document):
             continue
         for word, index, containers, labels in _REPLICAS[kind](document, objects):
             pod_name = f"{name}-{word.lower()}-{index}"
@@ -160,4 +160,10 @@ def _trainjob_spec(before: Object, after: Object) -> None:
         raise UnchangeableError("spec.trainer: Invalid value: field is immutable")
 
 
-IMMUTABLE = {"Job": _volcano_spec, "JobSet": _jobset_spec, "TrainJob": _trainjob_spec}
+def _batchjob_spec(before: Object, after: Object) -> None:
+    """Raise if the pods change, as the server does for Jobs before Kubernetes 1.36."""
+    if before["spec"]["template"] != after["spec"]["template"]:
+        raise UnchangeableError("spec.template: Invalid value: field is immutable")
+
+
+IMMUTABLE = {"BatchJob": _batchjob_spec, "Job": _volcano_spec, "JobSet": _jobset_spec, "TrainJob": _trainjob_spec}

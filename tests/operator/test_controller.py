@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import copy
+import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,6 +13,7 @@ import yaml
 
 from sizewright.errors import InputError
 from sizewright.executors.kubernetes.api import KubeApi
+from sizewright.executors.kubernetes.cluster_executor import QUEUE_LABEL
 from sizewright.operator import labels
 from sizewright.operator.controller import Operator, OperatorSettings
 from sizewright.operator.job_kinds import job_kinds
@@ -31,9 +34,13 @@ class Clock:
 
     def __init__(self) -> None:
         self.now_s = 0.0
+        self._began_s = time.time()
 
     def __call__(self) -> float:
         return self.now_s
+
+    def time_of_day(self) -> float:
+        return self._began_s + self.now_s
 
     def sleep(self, seconds: float) -> None:
         self.now_s += seconds
@@ -68,7 +75,7 @@ def operator(api: KubeApi, clock: Clock) -> Callable[..., Operator]:
         answer: Callable[[Job], Recommendation] = sized_answer, known: tuple[Job, ...] = (), **settings: Any
     ) -> Operator:
         how = OperatorSettings(**settings)
-        return Operator(api, answer, lambda: known, how, clock=clock, sleep=clock.sleep)
+        return Operator(api, answer, lambda: known, how, clock=clock, now=clock.time_of_day, sleep=clock.sleep)
 
     return make
 
@@ -108,7 +115,7 @@ def test_job_is_sized_told_and_resumed(
     assert (worker.replicas, worker.cpu, worker.memory_bytes) == (4, 3.0, 2 * GIB)
     assert not is_suspended(document)
     meta = document["metadata"]
-    assert meta["annotations"][labels.SIZED] == meta["annotations"][labels.RESUMED] == meta["uid"]
+    assert meta["annotations"][labels.SIZED] == meta["uid"]
     assert meta["annotations"][labels.OUTCOME] == "sized"
     assert meta["annotations"][labels.INTERVAL] == "9,000 (8,000 to 10,000) samples/s"
     assert "4 × worker" in meta["annotations"][labels.TARGET] or "4 workers" in meta["annotations"][labels.TARGET]
@@ -138,7 +145,7 @@ def test_job_that_its_user_suspends_again_stays_suspended(server: StandIn, opera
     assert is_suspended(now(server, "kuberay"))
 
 
-@pytest.mark.parametrize("more", [{labels.SIZE: "hold"}, {labels.QUEUE: "ads"}])
+@pytest.mark.parametrize("more", [{labels.SIZE: "hold"}, {QUEUE_LABEL: "ads"}])
 def test_job_that_others_resume_stays_suspended(
     more: dict[str, str], server: StandIn, operator: Callable[..., Operator]
 ) -> None:
@@ -147,6 +154,15 @@ def test_job_that_others_resume_stays_suspended(
     assert is_suspended(now(server, "jobset"))
     assert now(server, "jobset")["metadata"]["annotations"][labels.OUTCOME] == "sized"
     assert operator().turn() == 0
+
+
+def test_job_enters_its_queue_with_its_sizes(server: StandIn, operator: Callable[..., Operator]) -> None:
+    put(server, "jobset", suspended("jobset", **{labels.QUEUE: "ads"}))
+    operator().turn()
+    document = now(server, "jobset")
+    assert document["metadata"]["labels"][QUEUE_LABEL] == "ads"
+    assert is_suspended(document)
+    assert [asked.partition(" ")[0] for asked in server.asked].count("PATCH") == 1, "not before it has its sizes"
 
 
 def test_copy_of_a_sized_job_is_sized(server: StandIn, operator: Callable[..., Operator]) -> None:
@@ -158,15 +174,34 @@ def test_copy_of_a_sized_job_is_sized(server: StandIn, operator: Callable[..., O
     assert not is_suspended(now(server, "job", "copy"))
 
 
-def test_unfinished_turn_is_finished_by_the_next_operator(server: StandIn, operator: Callable[..., Operator]) -> None:
+def test_copy_of_a_sized_job_that_is_left_says_nothing_of_the_other(
+    server: StandIn, operator: Callable[..., Operator]
+) -> None:
     put(server, "job", suspended("job"))
-    server.fail("PATCH", "/jobs/ctr", 403, after=1)
     operator().turn()
-    assert is_suspended(now(server, "job"))
-    assert now(server, "job")["metadata"]["annotations"][labels.OUTCOME] == "sized"
-    operator().turn()
+    annotations = now(server, "job")["metadata"]["annotations"]
+    put(server, "job", suspended("job", "copy", **annotations))
+    operator(no_answer).turn()
+    of_copy = now(server, "job", "copy")["metadata"]["annotations"]
+    assert of_copy.keys() == {labels.JOB, labels.SIZED, labels.OUTCOME, "sizewright/reason"}
+    assert of_copy["sizewright/reason"] == "Its sizes were left as they are. No trial. Profile it."
+
+
+@pytest.mark.parametrize("status", [403, 500, 0])
+def test_refused_change_changes_nothing_and_is_made_later(
+    status: int, server: StandIn, operator: Callable[..., Operator], clock: Clock
+) -> None:
+    put(server, "job", suspended("job"))
+    before = now(server, "job")
+    server.fail("PATCH", "/jobs/ctr", status, times=4 if status != 403 else 1)
+    running = operator()
+    running.turn()
+    assert now(server, "job")["spec"] == before["spec"]
+    assert [reason for reason, _ in events(server)] == ["CannotSize"]
+    clock.now_s += 11
+    running.turn()
     assert not is_suspended(now(server, "job"))
-    assert [reason for reason, _ in events(server)].count("Sized") == 1
+    assert labels.FAILING_SINCE not in now(server, "job")["metadata"]["annotations"]
 
 
 class TestWithoutData:
@@ -195,14 +230,24 @@ class TestWithoutData:
         (worker,) = workers_of(api, "kuberay", now(server, "kuberay"))
         assert worker.replicas == 3
 
-    def test_description_without_bounds_has_no_upper_bound(
-        self, server: StandIn, operator: Callable[..., Operator]
+    @pytest.mark.parametrize("bounds", [{}, {"worker": {"replicas": [1, 16]}}])
+    def test_bounds_that_are_not_stated_are_not_used(
+        self, bounds: Object, server: StandIn, operator: Callable[..., Operator]
     ) -> None:
-        text = yaml.safe_dump({key: value for key, value in JOB_FILE.items() if key != "bounds"})
+        text = yaml.safe_dump({**JOB_FILE, "bounds": bounds})
         put(server, "kuberay", suspended("kuberay", **{labels.JOB: text}))
         operator(no_answer, policy="upper").turn()
         assert events(server)[0][0] == "CannotSize"
-        assert "its description has no bounds" in events(server)[0][1]
+        assert "its description has no bounds.worker.cpu" in events(server)[0][1]
+
+    def test_memory_without_bounds_stays(
+        self, server: StandIn, api: KubeApi, operator: Callable[..., Operator]
+    ) -> None:
+        bounds = {"worker": {"replicas": [1, 16], "cpu": [1, 8]}}
+        put(server, "kuberay", suspended("kuberay", **{labels.JOB: yaml.safe_dump({**JOB_FILE, "bounds": bounds})}))
+        operator(no_answer, policy="upper").turn()
+        (worker,) = workers_of(api, "kuberay", now(server, "kuberay"))
+        assert (worker.replicas, worker.cpu, worker.memory_bytes) == (16, 8.0, GIB)
 
 
 class TestDescriptions:
@@ -218,6 +263,17 @@ class TestDescriptions:
         server.create("ConfigMap", "default", config_map)
         operator().turn()
         assert not is_suspended(now(server, "job"))
+
+    @pytest.mark.parametrize("name", ["../../other/configmaps/theirs", "a?b", "x%2fy", ".."])
+    def test_name_that_leads_elsewhere_is_refused(
+        self, name: str, server: StandIn, operator: Callable[..., Operator]
+    ) -> None:
+        document = suspended("job", **{labels.JOB_CONFIG_MAP: name})
+        del document["metadata"]["annotations"][labels.JOB]
+        put(server, "job", document)
+        operator().turn()
+        assert "is no name of an object" in events(server)[0][1]
+        assert not any("configmaps" in asked for asked in server.asked)
 
     @pytest.mark.parametrize("where", ["name", "generateName", "owner"])
     def test_history_of_name_and_image(self, where: str, server: StandIn, operator: Callable[..., Operator]) -> None:
@@ -286,13 +342,96 @@ class TestFaults:
     ) -> None:
         put(server, "trainjob", suspended("trainjob"))
         running = operator(limit_s=60.0)
-        for _ in range(10):
+        running.turn()
+        assert labels.FAILING_SINCE in now(server, "trainjob")["metadata"]["annotations"]
+        for _ in range(6):
+            assert is_suspended(now(server, "trainjob"))
+            clock.now_s += 11
             running.turn()
-            clock.now_s += 30
         document = now(server, "trainjob")
         assert not is_suspended(document)
         assert document["metadata"]["annotations"][labels.OUTCOME] == "left"
+        assert labels.FAILING_SINCE not in document["metadata"]["annotations"]
         assert [reason for reason, _ in events(server)] == ["CannotSize", "LeftAsItIs"]
+
+    def test_limit_outlives_the_operator(
+        self, server: StandIn, operator: Callable[..., Operator], clock: Clock
+    ) -> None:
+        put(server, "trainjob", suspended("trainjob"))
+        for _ in range(3):
+            operator(limit_s=60.0).turn()
+            clock.now_s += 40
+        assert not is_suspended(now(server, "trainjob"))
+
+    @pytest.mark.parametrize("label", [{labels.SIZE: "Start"}, {labels.SIZE: "hold"}, {QUEUE_LABEL: "ads"}])
+    def test_job_that_the_operator_may_not_resume_waits_for_its_correction(
+        self, label: dict[str, str], server: StandIn, api: KubeApi, operator: Callable[..., Operator], clock: Clock
+    ) -> None:
+        put(server, "jobset", suspended("jobset", labels=label, **{labels.JOB: "{"}))
+        running = operator(limit_s=60.0)
+        for _ in range(4):
+            running.turn()
+            clock.now_s += 100
+        assert is_suspended(now(server, "jobset"))
+        meta = now(server, "jobset")["metadata"]
+        meta["annotations"][labels.JOB], meta["labels"][labels.SIZE] = yaml.safe_dump(JOB_FILE), "hold"
+        clock.now_s += 400
+        running.turn()
+        assert workers_of(api, "jobset", now(server, "jobset"))[0].replicas == 4
+
+    def test_conflict_is_not_repeated(self, server: StandIn, tmp_path: Path, clock: Clock) -> None:
+        put(server, "job", suspended("job"))
+
+        def answer(job: Job) -> Recommendation:
+            now(server, "job")["metadata"]["resourceVersion"] = "7"
+            return sized_answer(job)
+
+        pauses: list[float] = []
+        api = KubeApi(kubeconfig=server.kubeconfig(tmp_path), sleep=pauses.append)
+        Operator(api, answer, clock=clock, sleep=clock.sleep).turn()
+        assert pauses == []
+
+    def test_unexpected_error_of_one_job_stops_no_other(
+        self, server: StandIn, operator: Callable[..., Operator]
+    ) -> None:
+        put(server, "jobset", suspended("jobset", "bad", **{labels.JOB: yaml.safe_dump({**JOB_FILE, "name": "bad"})}))
+        put(server, "job", suspended("job"))
+
+        def answer(job: Job) -> Recommendation:
+            if job.name == "bad":
+                raise TypeError("unhashable")
+            return sized_answer(job)
+
+        assert operator(answer).turn() == 2
+        assert not is_suspended(now(server, "job"))
+        assert ("CannotSize", "It could not be sized: TypeError: unhashable.") in events(server)
+
+    def test_odd_object_hides_no_other(self, server: StandIn, operator: Callable[..., Operator]) -> None:
+        odd = suspended("kuberay", "odd")
+        del odd["spec"]
+        server.objects["RayJob", "default", "odd"] = {**odd, "metadata": {**odd["metadata"], "uid": "u"}}
+        server.objects["RayJob", "default", "odd"]["metadata"].setdefault("namespace", "default")
+        document = suspended("kuberay")
+        document["metadata"] |= {"uid": "v", "resourceVersion": "1"}
+        server.objects["RayJob", "default", "ctr"] = document
+        operator().turn()
+        assert [reason for reason, _ in events(server)] == ["Sized"]
+
+    def test_job_that_is_listed_long_before_is_read_again(
+        self, server: StandIn, operator: Callable[..., Operator], clock: Clock
+    ) -> None:
+        for number in range(3):
+            put(server, "job", suspended("job", f"ctr-{number}"))
+
+        def answer(job: Job) -> Recommendation:
+            clock.now_s += 30
+            for number in range(3):
+                now(server, "job", f"ctr-{number}")["metadata"]["resourceVersion"] = "9"
+            return sized_answer(job)
+
+        operator(answer, reuse_s=1000.0).turn()
+        assert not is_suspended(now(server, "job", "ctr-2"))
+        assert "CannotSize" not in [reason for reason, _ in events(server)]
 
     def test_one_failing_job_or_kind_stops_no_other(self, server: StandIn, operator: Callable[..., Operator]) -> None:
         put(server, "jobset", suspended("jobset", "bad", **{labels.JOB: "{"}))
@@ -365,7 +504,8 @@ class TestFaults:
         running.turn()
         assert events(server) == []
         running.turn()
-        assert [reason for reason, _ in events(server)] == (["Sized"] if what == "changed" else [])
+        expected = {"changed": ["Sized"], "resumed": ["NotSuspended"], "deleted": []}
+        assert [reason for reason, _ in events(server)] == expected[what]
 
     def test_events_that_cannot_be_written_change_nothing(
         self, server: StandIn, operator: Callable[..., Operator]
@@ -379,7 +519,7 @@ class TestFaults:
         put(server, "job", suspended("job"))
 
         def odd(method: str, path: str, answer: Any) -> Any:
-            if method == "PATCH" and answer["spec"]["suspend"]:
+            if method == "PATCH":
                 return {**answer, "spec": {**answer["spec"], "parallelism": 3}}
             return answer
 
@@ -387,17 +527,80 @@ class TestFaults:
         operator().turn()
         assert [reason for reason, _ in events(server)] == ["Sized", "SizesRewritten"]
 
-    def test_recreation_that_fails_brings_the_job_back(
-        self, server: StandIn, operator: Callable[..., Operator]
+    @pytest.mark.parametrize("name", ["TF_CONFIG", "WORKER_HOSTS"])
+    def test_host_lists_that_stay_are_refused(
+        self, name: str, server: StandIn, operator: Callable[..., Operator]
     ) -> None:
+        document = suspended("job")
+        (container,) = document["spec"]["template"]["spec"]["containers"]
+        container["env"] = [{"name": name, "value": "a:2222,b:2222"}]
+        put(server, "job", document)
+        operator().turn()
+        assert f"{name} lists other hosts than the job now has." in events(server)[0][1]
+        assert is_suspended(now(server, "job"))
+
+
+class TestRecreation:
+    """Where the cluster lets no size change, a job that allows it is deleted and created again."""
+
+    @pytest.fixture(autouse=True)
+    def _older(self, server: StandIn) -> None:
+        server.changes_suspended = False
+
+    @pytest.mark.parametrize("executor", ["jobset", "trainjob", "job"])
+    def test_job_gets_its_sizes(
+        self, executor: str, server: StandIn, api: KubeApi, operator: Callable[..., Operator]
+    ) -> None:
+        document = suspended(executor, **{labels.RECREATE: "yes"})
+        document["metadata"]["ownerReferences"] = [{"kind": "CronJob", "name": "ctr", "uid": "u"}]
+        put(server, executor, document)
+        operator().turn()
+        created = now(server, executor)
+        assert workers_of(api, executor, created)[0].replicas == 4
+        assert not is_suspended(created)
+        assert created["metadata"]["ownerReferences"] == document["metadata"]["ownerReferences"]
+        assert [reason for reason, _ in events(server)] == ["Sized"]
+
+    def test_what_fails_brings_the_job_back(self, server: StandIn, operator: Callable[..., Operator]) -> None:
         put(server, "trainjob", suspended("trainjob", **{labels.RECREATE: "yes"}))
-        # The change, the dry run, then the creation.
-        server.fail("PATCH", "/trainjobs/ctr", 422, after=1, message="quota is exceeded")
+        # The change, the dry run under another name, then the creation.
+        server.fail("PATCH", "/trainjobs/ctr", 422, after=2, message="quota is exceeded")
         operator().turn()
         document = now(server, "trainjob")
         assert is_suspended(document)
         assert document["spec"]["trainer"]["numNodes"] == 2
         assert events(server)[-1][0] == "CannotSize"
+        assert "was started again as it was before" in events(server)[-1][1]
+
+    def test_what_fails_is_not_repeated_at_once(self, server: StandIn, operator: Callable[..., Operator]) -> None:
+        put(server, "trainjob", suspended("trainjob", **{labels.RECREATE: "yes"}))
+        server.fail("PATCH", "/trainjobs/ctr", 422, after=2, message="quota is exceeded")
+        running = operator()
+        assert [running.turn(), running.turn()] == [1, 0]
+
+    @pytest.mark.parametrize("status", [403, 409, 422])
+    def test_other_refusals_delete_nothing(
+        self, status: int, server: StandIn, operator: Callable[..., Operator]
+    ) -> None:
+        put(server, "trainjob", suspended("trainjob", **{labels.RECREATE: "yes"}))
+        server.fail("PATCH", "/trainjobs/ctr", status, message="denied by policy")
+        operator().turn()
+        assert not any(asked.startswith("DELETE") for asked in server.asked)
+        assert labels.RECREATE not in events(server)[0][1]
+
+    def test_job_that_starts_meanwhile_is_not_deleted(self, server: StandIn, operator: Callable[..., Operator]) -> None:
+        put(server, "trainjob", suspended("trainjob", **{labels.RECREATE: "yes"}))
+
+        def started(method: str, path: str, answer: Any) -> Any:
+            if method == "GET" and path.endswith("/pods"):  # after the dry run, before the deletion
+                document = now(server, "trainjob")
+                document["spec"]["suspend"], document["metadata"]["resourceVersion"] = False, "8"
+            return answer
+
+        server.odd = started
+        uid = now(server, "trainjob")["metadata"]["uid"]
+        operator().turn()
+        assert now(server, "trainjob")["metadata"]["uid"] == uid
 
 
 class TestDryRun:
@@ -448,5 +651,5 @@ class TestBoundedWork:
             raise InputError("The lease was lost.")
 
         with pytest.raises(InputError, match="lease was lost"):
-            Operator(api, sized_answer, clock=clock, sleep=clock.sleep, before_each=lost).turn()
+            Operator(api, sized_answer, clock=clock, sleep=clock.sleep, check=lost).turn()
         assert is_suspended(now(server, "job"))

@@ -69,7 +69,8 @@ class KubeApi:
         return str(self._dynamic.configuration.host)
 
     def get(self, api_version: str, kind: str, namespace: str, name: str) -> dict[str, Any] | None:
-        """Return the object, or None if it does not exist."""
+        """Return the object, or None if it does not exist. Raises InputError for what cannot be a name."""
+        _check_names(namespace, name)
         resource = self._resource(api_version, kind)
         request = f"read {kind} {namespace}/{name}"
         answer = self._retry(request, lambda: resource.get(name=name, namespace=namespace, **self._timeout))
@@ -82,6 +83,7 @@ class KubeApi:
         user may not apply it (401, 403), and EngineError if the server does not answer.
         """
         kind, meta = str(document["kind"]), document["metadata"]
+        _check_names(meta["namespace"], meta["name"])
         resource = self._resource(str(document["apiVersion"]), kind)
         options: dict[str, Any] = {"dry_run": "All"} if dry_run else {}
         options |= {"field_manager": MANAGER, "query_params": [("fieldValidation", "Strict")]}
@@ -97,25 +99,30 @@ class KubeApi:
             )
         return check_object(kind, _plain(answer), request)
 
-    def delete(self, api_version: str, kind: str, namespace: str, name: str, uid: str = "") -> None:
+    def delete(self, api_version: str, kind: str, namespace: str, name: str, uid: str = "", version: str = "") -> None:
         """Delete the object with its pods. Do nothing if it does not exist.
 
-        Raises InputError if the object of this name has another `uid`.
+        Raises InputError if the object of this name has another `uid`, or another resource `version`, if that is given.
         """
+        _check_names(namespace, name)
         resource = self._resource(api_version, kind)
         body: dict[str, Any] = {"propagationPolicy": "Background"}
-        if uid:
-            body["preconditions"] = {"uid": uid}
+        if conditions := {key: value for key, value in (("uid", uid), ("resourceVersion", version)) if value}:
+            body["preconditions"] = conditions
         self._retry(
             f"delete {kind} {namespace}/{name}",
             lambda: resource.delete(name=name, namespace=namespace, body=body, **self._timeout),
             changes=True,
+            conflicts_pass=not version,
         )
 
-    def list(self, api_version: str, kind: str, namespace: str, selector: str) -> list[dict[str, Any]]:
+    def list(
+        self, api_version: str, kind: str, namespace: str, selector: str, *, skip_odd: bool = False
+    ) -> list[dict[str, Any]]:
         """Return the objects with these labels; empty if the cluster does not serve the kind.
 
-        An empty namespace stands for all of them.
+        An empty namespace stands for all of them. With `skip_odd` an object that cannot be used is left out, with a
+        warning, in place of an EngineError.
         """
         try:
             resource = self._resource(api_version, kind)
@@ -125,7 +132,7 @@ class KubeApi:
         answer = self._retry(
             request, lambda: resource.get(namespace=namespace or None, label_selector=selector, **self._timeout)
         )
-        return [] if answer is None else check_items(kind, _plain(answer), request)
+        return [] if answer is None else check_items(kind, _plain(answer), request, skip_odd=skip_odd)
 
     def watch(self, api_version: str, kind: str, namespace: str, name: str, for_s: float) -> Iterator[dict[str, Any]]:
         """Yield the object whenever it changes, for `for_s` seconds or until it is deleted.
@@ -208,6 +215,7 @@ class KubeApi:
             f"create {kind} {meta['namespace']}/{meta['name']}",
             lambda: resource.create(body=dict(document), namespace=meta["namespace"], **self._timeout),
             changes=True,
+            conflicts_pass=False,
         )
 
     @property
@@ -233,6 +241,7 @@ class KubeApi:
                 "PATCH", path, body=body, query_params=list(query), content_type=content_type, **self._timeout
             ),
             changes=not dry_run,
+            conflicts_pass="resourceVersion" not in body["metadata"],
         )
 
     @property
@@ -263,10 +272,13 @@ class KubeApi:
         served = self._retry(request, lambda: self._dynamic.request("GET", path, **self._timeout))
         return [] if served is None else check_items("", _plain(served), request, "resources")
 
-    def _retry(self, request: str, call: Callable[[], T], *, changes: bool = False) -> T | None:
+    def _retry(
+        self, request: str, call: Callable[[], T], *, changes: bool = False, conflicts_pass: bool = True
+    ) -> T | None:
         """Return the server's answer, or None if it answers that the object does not exist (404).
 
-        A request that `changes` something may have been carried out although its answer was lost.
+        A request that `changes` something may have been carried out although its answer was lost. Where conflicts do
+        not pass, a conflict (409) is final.
         """
         from kubernetes.client.exceptions import ApiException
         from urllib3.exceptions import HTTPError
@@ -281,7 +293,7 @@ class KubeApi:
                 self._is_silent = False
                 if error.status == 404:
                     return None
-                if is_last or not _may_retry(error):
+                if is_last or not _may_retry(error) or (error.status == 409 and not conflicts_pass):
                     raise _translate(request, error) from None
             except (HTTPError, OSError) as error:
                 if is_last:
@@ -293,6 +305,13 @@ class KubeApi:
                 raise unusable_answer(request, f"{type(error).__name__}: {error}") from error
             self._sleep(_FIRST_WAIT_S * 2**attempt)
         return None
+
+
+def _check_names(*names: str) -> None:
+    """Raise InputError for a name that would lead a request elsewhere."""
+    for name in names:
+        if not name or set(name) & set("/?#%\\") or name in (".", ".."):
+            raise InputError(f"'{name}' is no name of an object or a namespace.", "Correct it.")
 
 
 def _prefix(api_version: str) -> str:

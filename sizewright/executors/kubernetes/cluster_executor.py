@@ -58,7 +58,8 @@ _DELETE_TIMEOUT_S = 120.0
 _RESTORE_TIMEOUT_S = 100.0
 """Shorter than the time after which the command line kills an interrupted process."""
 _RESIZE_TIMEOUT_S = 60.0
-_QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
+QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
+"""Label of a job that Kueue suspends and resumes."""
 _POLL_S = 0.2
 _METRICS_API = "metrics.k8s.io/v1beta1"
 T = TypeVar("T")
@@ -196,14 +197,18 @@ class ClusterExecutor(ManifestExecutor):
         return metrics
 
     def recreate(self, job_object: dict[str, Any], document: Mapping[str, Any]) -> dict[str, Any]:
-        """Delete a suspended job, create it again from a document, and return the new object.
+        """Delete a suspended job in the state in which it was read, create it from a document, and return it.
 
-        The job is created as it was if the cluster refuses the document.
+        The job is created as it was if the cluster refuses the document. Raises InputError if it has changed meanwhile.
         """
         namespace, name = (job_object["metadata"][key] for key in ("namespace", "name"))
         handle = Handle(executor=self.name, id=f"{namespace}/{name}", job=name)
-        self._restart(handle, job_object, _as_applied(document))
+        self._restart(handle, job_object, self.as_created(document), version=job_object["metadata"]["resourceVersion"])
         return self._existing_object(handle)
+
+    def as_created(self, document: Mapping[str, Any]) -> dict[str, Any]:
+        """Return an object of the cluster as it can be created again."""
+        return _as_applied(document)
 
     def wait(self, handle: Handle, timeout_s: float) -> bool:
         """Wait up to about `timeout_s` seconds for the job to end, and return whether it has ended."""
@@ -530,7 +535,7 @@ class ClusterExecutor(ManifestExecutor):
             raise InputError(f"The cluster has no {self.kind} {handle.id}.", "Launch it, or pass another handle.")
         return job_object
 
-    def _restart(self, handle: Handle, job_object: dict[str, Any], document: dict[str, Any]) -> None:
+    def _restart(self, handle: Handle, job_object: dict[str, Any], document: dict[str, Any], version: str = "") -> None:
         """Delete the job and apply its new manifest.
 
         A dry run first raises whatever the cluster refuses. If the cluster refuses the manifest after all, or the user
@@ -541,7 +546,7 @@ class ClusterExecutor(ManifestExecutor):
         self._pod_objects(handle, job_object)  # raises before the deletion if pods may not be listed
         kept = ObjectCopy(handle.id, self._as_it_runs(job_object))
         try:
-            self._delete(handle, job_object)
+            self._delete(handle, job_object, version)
             self._await_pods(handle, job_object, _DELETE_TIMEOUT_S)
             self.api.apply(document)
         except BaseException as error:  # an interrupt must not leave the job deleted either
@@ -631,10 +636,10 @@ class ClusterExecutor(ManifestExecutor):
             raise
         return {**created, "metadata": {**created["metadata"], "name": name}}
 
-    def _delete(self, handle: Handle, job_object: Mapping[str, Any]) -> None:
-        """Delete this very object, and wait until it is gone."""
+    def _delete(self, handle: Handle, job_object: Mapping[str, Any], version: str = "") -> None:
+        """Delete this very object, in the state of a `version` if one is given, and wait until it is gone."""
         name = handle.id.partition("/")[2]
-        self.api.delete(self.api_version, self.kind, _namespace(handle), name, _uid(job_object))
+        self.api.delete(self.api_version, self.kind, _namespace(handle), name, _uid(job_object), version)
         self._await_deleted(handle, job_object, _DELETE_TIMEOUT_S)
 
     def _await_deleted(self, handle: Handle, job_object: Mapping[str, Any], timeout_s: float) -> None:
@@ -648,7 +653,7 @@ class ClusterExecutor(ManifestExecutor):
 
     def _as_it_runs(self, job_object: Mapping[str, Any]) -> dict[str, Any]:
         """Return the object to apply again, with the sizes that its pods were resized to."""
-        document = _as_applied(job_object)
+        document = self.as_created(job_object)
         live_object = LiveObject(document, self)
         for role, groups in live_object.sizes.items() if live_object.is_resized else ():
             specs = [spec for spec in self.places(document, role) if spec.asks_for_cores]
@@ -703,7 +708,7 @@ class ClusterExecutor(ManifestExecutor):
 
 def _is_queued(job_object: Mapping[str, Any]) -> bool:
     """Return whether a job waits in a queue of Kueue before it starts."""
-    return _QUEUE_LABEL in (job_object["metadata"].get("labels") or {})
+    return QUEUE_LABEL in (job_object["metadata"].get("labels") or {})
 
 
 def _resize_lines(resizes: Sequence[PodResize]) -> str:

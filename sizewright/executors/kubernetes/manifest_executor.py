@@ -10,7 +10,6 @@ import hashlib
 import re
 import shlex
 from collections.abc import Iterator, Mapping, MutableMapping, Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -152,13 +151,19 @@ class ManifestExecutor(RenderOnlyExecutor):
         nobody corrects them before the job starts.
         """
         name = f"{self.kind} {document['metadata']['name']}"
-        before, sized = self.sizes_of(document), copy.deepcopy(dict(document))
+        sized, before = copy.deepcopy(dict(document)), self.sizes_of(document)
+        try:
+            with_variables = copy.deepcopy(sized)
+            self._write_variables(with_variables, plan, before)
+            sized = with_variables
+        except InputError:  # containers that Sizewright could not start itself have variables of their own
+            pass
         changes, _ = self._write_sizes(sized, plan, self.groups(plan), name)
-        with suppress(InputError):  # containers that Sizewright could not start itself have variables of their own
-            self._write_variables(sized, plan, before)
-        for stale in repeated(sized, changes, COUNTS):
+        counts_change = any(change.before.replicas != change.after.replicas for change in changes)
+        stale = [*repeated(sized, changes, COUNTS), *(_host_lists(document, sized) if counts_change else ())]
+        if stale:
             raise InputError(
-                f"{name} repeats a size. {stale}",
+                f"{name} repeats a size. {stale[0]}",
                 "Have its code read SIZEWRIGHT_WORKERS, SIZEWRIGHT_PS and SIZEWRIGHT_CORES, which follow the sizes.",
             )
         return sized
@@ -570,6 +575,20 @@ class ManifestExecutor(RenderOnlyExecutor):
                     )
                 if not group.memory_bytes:
                     yield f"{spec.field}: the plan has no memory, so that of the manifest stays."
+
+
+def _host_lists(before: Any, after: Any) -> Iterator[str]:
+    """Yield a sentence for each variable that lists hosts and is the same in two objects."""
+    if isinstance(before, Mapping) and isinstance(after, Mapping):
+        name = str(before.get("name"))
+        lists_hosts = name == "TF_CONFIG" or name.endswith("_HOSTS")
+        if lists_hosts and before.get("value") is not None and before.get("value") == after.get("value"):
+            yield f"{name} lists other hosts than the job now has."
+        for key in before:
+            yield from _host_lists(before[key], after.get(key))
+    elif isinstance(before, list) and isinstance(after, list):
+        for one, other in zip(before, after, strict=False):
+            yield from _host_lists(one, other)
 
 
 def _priorities(value: Any) -> Iterator[str]:

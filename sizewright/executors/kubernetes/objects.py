@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from datetime import datetime
 from typing import Annotated, Any
@@ -11,6 +12,8 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 from sizewright.errors import EngineError
 from sizewright.redaction import beginning
 from sizewright.spec._faults import explain_first
+
+_LOG = logging.getLogger(__name__)
 
 
 def _time(text: str) -> str:
@@ -156,13 +159,26 @@ def check_object(kind: str, answer: Any, request: str) -> dict[str, Any]:
     return _check(_SCHEMAS.get(kind, Object), answer, request)
 
 
-def check_items(kind: str, answer: Any, request: str, key: str = "items") -> list[dict[str, Any]]:
-    """Return the objects of a list unchanged. Raises EngineError if the answer is not a list of such objects."""
+def check_items(
+    kind: str, answer: Any, request: str, key: str = "items", *, skip_odd: bool = False
+) -> list[dict[str, Any]]:
+    """Return the objects of a list unchanged. Raises EngineError if the answer is not a list of such objects.
+
+    With `skip_odd` other objects are left out, with a warning.
+    """
     items = answer.get(key) if isinstance(answer, dict) else answer
     if not isinstance(items, list | None):
         raise unusable_answer(request, f"{key} must be a list")
     schema = Served if key == "resources" else _SCHEMAS.get(kind, Object)
-    return [_check(schema, each, request) for each in items or []]
+    found = []
+    for each in items or []:
+        try:
+            found.append(_check(schema, each, request))
+        except EngineError as error:
+            if not skip_odd:
+                raise
+            _LOG.warning(str(error))
+    return found
 
 
 def _check(schema: type[_Schema], answer: Any, request: str) -> dict[str, Any]:

@@ -331,7 +331,7 @@ class TestOperator:
         assert not kind.is_suspended(now)
         (worker,) = kind.executor.sizes_of(now)["worker"]
         assert (worker.replicas, worker.cpu, worker.memory_bytes) == (4, 3.0, 2 * GIB)
-        assert now["metadata"]["annotations"][labels.RESUMED] == now["metadata"]["uid"]
+        assert now["metadata"]["annotations"][labels.SIZED] == now["metadata"]["uid"]
         assert running.turn() == 0
 
     def test_stale_or_other_object_is_not_changed(self, api: KubeApi) -> None:
