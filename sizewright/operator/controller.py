@@ -104,12 +104,14 @@ class Operator:
         """Uids of jobs that nothing more is said of: a dry run has decided on them, or they run already."""
         self._seen: set[str] = set()
         """Uids of the jobs of this turn."""
+        self._places: dict[str, tuple[str, str]] = {}
+        """Kind and namespace, as they are listed, of each uid that is remembered."""
         self.errors: list[SizewrightError] = []
         """Why the last turn could not look at all jobs."""
 
     def turn(self) -> int:
         """Handle the jobs that are due, and return how many that were."""
-        handled = 0
+        handled, unread = 0, set[tuple[str, str]]()
         self.errors, self._known_jobs, self._seen = [], None, set()
         for kind, namespace in itertools.product(self._kinds, self._settings.namespaces):
             self._check()
@@ -120,8 +122,10 @@ class Operator:
             except SizewrightError as error:
                 self._metrics.failed()
                 self.errors.append(error)
+                unread.add((executor.kind, namespace))
                 continue
             self._seen.update(map(_uid, found))
+            self._places.update(dict.fromkeys(map(_uid, found), (executor.kind, namespace)))
             for job_object in found:
                 if self._is_due(kind, job_object):
                     began_s = self._clock()
@@ -130,11 +134,14 @@ class Operator:
                     handled += 1
                     self._metrics.alive()
                     self._sleep(max(0.0, began_s + 1 / self._settings.jobs_per_s - self._clock()))
-        if not self.errors:  # what is gone is forgotten
-            self._failures = {uid: failure for uid, failure in self._failures.items() if uid in self._seen}
-            self._shown &= self._seen
+        self._forget_all_but({uid for uid, place in self._places.items() if uid in self._seen or place in unread})
         self._metrics.turned()
         return handled
+
+    def _forget_all_but(self, uids: set[str]) -> None:
+        self._places = {uid: place for uid, place in self._places.items() if uid in uids}
+        self._failures = {uid: failure for uid, failure in self._failures.items() if uid in uids}
+        self._shown &= uids
 
     def _is_due(self, kind: JobKind, job_object: dict[str, Any]) -> bool:
         uid, meta = _uid(job_object), job_object["metadata"]
@@ -248,6 +255,7 @@ class Operator:
         since_s = seconds_of(_annotations_of(current).get(labels.FAILING_SINCE))
         left_s = self._settings.limit_s - (self._now() - since_s if since_s is not None else 0.0)
         self._seen.add(uid)
+        self._places[uid] = self._places[_uid(job_object)]
         self._failures[uid] = _Failure(times, message, self._clock() + max(0.0, min(wait_s, left_s)))
         self._metrics.failed()
         if not has_changed and (last is None or last.message != message):

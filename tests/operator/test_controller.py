@@ -464,6 +464,18 @@ class TestFaults:
         operator().turn()
         assert events(server)[0][0] == "CannotSize"
 
+    def test_what_is_gone_is_forgotten_although_another_kind_cannot_be_listed(
+        self, server: StandIn, operator: Callable[..., Operator]
+    ) -> None:
+        put(server, "job", suspended("job", **{labels.JOB: "{"}))
+        put(server, "jobset", suspended("jobset", **{labels.JOB: "{"}))
+        running = operator()
+        running.turn()
+        server.delete("BatchJob", "default", "ctr")
+        server.fail("GET", "/jobsets", 403, times=2)
+        running.turn()
+        assert len(running._failures) == len(running._places) == 1, "that of the JobSet, which may still be there"
+
     def test_unknown_label_is_told(self, server: StandIn, operator: Callable[..., Operator]) -> None:
         put(server, "job", suspended("job", labels={labels.SIZE: "please"}))
         operator().turn()
