@@ -21,7 +21,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 import sizewright as sw
 from sizewright.errors import InputError, MissingExtraError, StoreError
-from sizewright.runtime import metrics_port
+from sizewright.runtime import http_server
 from sizewright.runtime.exposition import Sample, labels_of, observation_of, samples_of
 from sizewright.runtime.metrics_port import MetricsPort
 from sizewright.runtime.prometheus_metrics import PrometheusObserver
@@ -136,14 +136,14 @@ def test_idle_connections_take_no_threads_and_few_files() -> None:
         strangers = [socket.create_connection(("127.0.0.1", port.port), timeout=10) for _ in range(200)]
         assert scraped(port) == []
         assert threading.active_count() == threads
-        assert len(os.listdir("/proc/self/fd")) - files - len(strangers) <= 2 * metrics_port._MAX_CONNECTIONS
+        assert len(os.listdir("/proc/self/fd")) - files - len(strangers) <= 2 * http_server._MAX_CONNECTIONS
         assert strangers[0].recv(1) == b""
         for stranger in strangers:
             stranger.close()
 
 
 def test_request_that_is_sent_slowly_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(metrics_port, "_REQUEST_S", 0.3)
+    monkeypatch.setattr(http_server, "_REQUEST_S", 0.3)
     with MetricsPort(0) as port, socket.create_connection(("127.0.0.1", port.port), timeout=0.05) as stranger:
         began = time.monotonic()
         while time.monotonic() < began + 10:
