@@ -44,9 +44,7 @@ def apply(
     output: Output = Format.table,
     base: Base = None,
     role: Roles = None,
-    context: Annotated[
-        Text, typer.Option("--context", help="Context of your kubeconfig. Default: its current context.")
-    ] = None,
+    context: KubeContext = None,
     version: Annotated[
         Text, typer.Option("--version", help="Version of DLRover; 0.4 and older use ScalePlans.")
     ] = None,

@@ -9,6 +9,8 @@ import typer
 
 from sizewright.cli.options import (
     ClusterFile,
+    DryRun,
+    KubeContext,
     MetricsHost,
     MetricsPortNumber,
     Output,
@@ -29,8 +31,8 @@ if TYPE_CHECKING:
 
 app = Verbs(
     "Size suspended jobs on a Kubernetes cluster before they start.",
-    "sizewright operator manifests --image registry.example.com/sizewright:1.0 | kubectl apply -f -",
     "sizewright operator run --once --dry-run",
+    "sizewright operator manifests --image example.com/sizewright:1.0",
 )
 
 
@@ -63,7 +65,7 @@ Namespaces = Annotated[
 def run(
     namespace: Namespaces = None,
     policy: Policies = Policy.leave,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Write Events only, and change no job.")] = False,
+    dry_run: DryRun = False,
     once: Annotated[bool, typer.Option("--once", help="Take one turn, and exit.")] = False,
     every: Annotated[
         float,
@@ -82,7 +84,7 @@ def run(
         ),
     ] = 1800.0,
     store: Store = None,
-    prior: Prior = "shipped",
+    prior: Prior = None,
     tracking_uri: Tracking = None,
     cluster: ClusterFile = None,
     rails: RailsFile = None,
@@ -92,15 +94,19 @@ def run(
     metrics_port: MetricsPortNumber = None,
     metrics_host: MetricsHost = "127.0.0.1",
     kubeconfig: Annotated[Text, typer.Option("--kubeconfig", metavar="FILE", help="The kubeconfig to use.")] = None,
-    context: Annotated[Text, typer.Option("--context", metavar="NAME", help="The kubeconfig's context.")] = None,
+    context: KubeContext = None,
+    output: Output = Format.table,
 ) -> None:
     """Size the suspended jobs that have the label sizewright/size, until it is stopped.
 
     A job's description is in its annotation sizewright/job, in the ConfigMap that its annotation
-    sizewright/job-config-map names, or in the history of the store.
+    sizewright/job-config-map names, or in the history of the store. Without --prior the shipped prior is used. What is
+    told of a job is printed: as one list with --once, else as it happens.
     """
+    import json
     from contextlib import ExitStack
 
+    from sizewright.cli.output import show_data
     from sizewright.executors.kubernetes.api import KubeApi
     from sizewright.operator.controller import Operator, OperatorSettings
     from sizewright.operator.leadership import Leadership
@@ -118,15 +124,28 @@ def run(
         jobs_per_s=jobs_per_s,
         limit_s=limit,
     )
-    sizing = {"store": store, "prior": prior, "tracking_uri": tracking_uri, "cluster": cluster}
+    sizing = {
+        "store": store,
+        "prior": prior or (None if tracking_uri else "shipped"),
+        "tracking_uri": tracking_uri,
+        "cluster": cluster,
+    }
     leadership: Leadership | None = None
 
     def check() -> None:
         if leadership:
             leadership.check()
 
+    all_told: list[dict[str, str]] = []
+
     def told(name: str, message: str) -> None:
-        typer.echo(shown(f"{name}: {message}"))
+        record = {"job": shown(name), "message": shown(message)}
+        if output is Format.table:
+            typer.echo(f"{record['job']}: {record['message']}")
+        elif once:
+            all_told.append(record)
+        else:
+            typer.echo(json.dumps(record))
 
     operator = Operator(
         api,
@@ -151,14 +170,16 @@ def run(
             for error in operator.errors:
                 typer.echo(f"Error: {error}", err=True)
             _wait(every, check)
+    if once:
+        show_data(all_told, output, lambda _: None)
     if operator.errors:
         raise operator.errors[0]
 
 
 @app.command("manifests")
 @examples(
-    "sizewright operator manifests --image registry.example.com/sizewright:1.0 | kubectl apply -f -",
-    "sizewright operator manifests --image registry.example.com/sizewright:1.0 --namespace team-a -- --limit 10m",
+    "sizewright operator manifests --image example.com/sizewright:1.0",
+    "sizewright operator manifests --image example.com/ours:1.0 -- --limit 10m",
 )
 def manifests(
     image: Annotated[str, typer.Option("--image", help="An image that has Sizewright with the extra `kubernetes`.")],
@@ -166,15 +187,15 @@ def manifests(
         str, typer.Option("--install-in", metavar="NAME", help="The namespace that the operator runs in.")
     ] = "sizewright",
     namespace: Namespaces = None,
-    policy: Policies = Policy.leave,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="For an operator that writes Events only.")] = False,
     recreate: Annotated[
         bool,
         typer.Option("--recreate", help="Allow it to create jobs again that are annotated sizewright/recreate: yes."),
     ] = False,
     options: Annotated[
         Optional[list[str]],  # noqa: UP045 (typer reads it at run time)
-        typer.Argument(metavar="-- OPTIONS", help="Other options of `operator run`, such as --limit 10m."),
+        typer.Argument(
+            metavar="-- OPTIONS", help="Options of `operator run`: --policy, --dry-run, --limit and others."
+        ),
     ] = None,
     output: Output = Format.table,
 ) -> None:
@@ -189,7 +210,8 @@ def manifests(
     from sizewright.operator.manifests import operator_manifests
 
     words = [word for name in namespace or [] for word in ("--namespace", name)]
-    words += ["--policy", policy.value, *(["--dry-run"] if dry_run else []), *(options or [])]
+    words += options or []
+    dry_run = "--dry-run" in words
     objects = operator_manifests(image, install_in, words, namespace or [], dry_run=dry_run, recreates=recreate)
     if output is Format.table:
         sys.stdout.write("---\n".join(to_yaml([], document) for document in objects))

@@ -213,6 +213,10 @@ MetricsHost = Annotated[
     str, typer.Option("--metrics-host", metavar="HOST", help="Address on which metrics are served; 0.0.0.0 for all.")
 ]
 
+KubeContext = Annotated[
+    Text, typer.Option("--context", help="Context of your kubeconfig. Default: its current context.")
+]
+
 
 def manifest_options(base: str | None, roles: list[str] | None) -> dict[str, object]:
     """Return the options of an executor that sizes a user's manifest. Raises InputError for a malformed role."""

@@ -62,6 +62,7 @@ def test_one_turn_sizes_a_job_from_the_shipped_prior(server: StandIn, tmp_path: 
     groups = document["spec"]["rayClusterSpec"]["workerGroupSpecs"]
     assert all(1 <= group["replicas"] <= 4 for group in groups)
     assert run("run", "--once", "--kubeconfig", kubeconfig, "--store", store) == ""
+    assert json.loads(run("run", "--once", "--kubeconfig", kubeconfig, "--store", store, "-o", "json")) == []
 
 
 def test_cluster_that_refuses_fails_a_single_turn(server: StandIn, tmp_path: Path) -> None:
@@ -102,7 +103,7 @@ def test_manifests_run_what_was_asked_for() -> None:
     (deployment,) = [each for each in documents if each["kind"] == "Deployment"]
     (container,) = deployment["spec"]["template"]["spec"]["containers"]
     assert container["image"] == "ours:1"
-    assert container["command"][-4:] == ["--namespace", "a", "--policy", "leave"]
+    assert container["command"][-2:] == ["--namespace", "a"]
     (deployment,) = json.loads(run("manifests", "--image", "ours:1", "-o", "json", "--", "--limit", "10m"))["items"][
         -1:
     ]
