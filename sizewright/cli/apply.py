@@ -12,6 +12,7 @@ from sizewright.cli.options import (
     EXECUTOR_HELP,
     Base,
     DryRun,
+    KubeContext,
     LedgerFile,
     Out,
     Output,
