@@ -46,7 +46,7 @@ class Policy(str, Enum):
 Policies = Annotated[
     Policy,
     typer.Option(
-        "--policy",
+        "--without-data",
         case_sensitive=False,
         help="What to do without enough data: leave the sizes, or use the upper ends of the job's bounds.",
     ),
@@ -60,11 +60,11 @@ Namespaces = Annotated[
 @app.command("run")
 @examples(
     "sizewright operator run --once --dry-run        # what would be done now",
-    "sizewright operator run --namespace team-a --policy upper",
+    "sizewright operator run --namespace team-a --without-data upper",
 )
 def run(
     namespace: Namespaces = None,
-    policy: Policies = Policy.leave,
+    without_data: Policies = Policy.leave,
     dry_run: DryRun = False,
     once: Annotated[bool, typer.Option("--once", help="Take one turn, and exit.")] = False,
     every: Annotated[
@@ -117,7 +117,7 @@ def run(
     api = KubeApi(kubeconfig=kubeconfig, context=context)
     metrics = OperatorMetrics()
     settings = OperatorSettings(
-        policy=policy.value,
+        policy=without_data.value,
         rails=Rails.load(rails) if rails else Rails(),
         namespaces=namespace or ("",),
         dry_run=dry_run,
@@ -194,7 +194,7 @@ def manifests(
     options: Annotated[
         Optional[list[str]],  # noqa: UP045 (typer reads it at run time)
         typer.Argument(
-            metavar="-- OPTIONS", help="Options of `operator run`: --policy, --dry-run, --limit and others."
+            metavar="-- OPTIONS", help="Options of `operator run`: --without-data, --dry-run, --limit and others."
         ),
     ] = None,
     output: Output = Format.table,
