@@ -67,9 +67,11 @@ def run(
     without_data: Policies = Policy.leave,
     dry_run: DryRun = False,
     once: Annotated[bool, typer.Option("--once", help="Take one turn, and exit.")] = False,
-    every: Annotated[
+    interval: Annotated[
         float,
-        typer.Option("--every", metavar="TIME", parser=read_seconds(1.0), help="Time between two turns, such as 10s."),
+        typer.Option(
+            "--interval", metavar="TIME", parser=read_seconds(1.0), help="Time between two turns, such as 10s."
+        ),
     ] = 10.0,
     jobs_per_s: Annotated[
         float, typer.Option("--jobs-per-s", min=0.01, help="Size at most so many jobs a second.")
@@ -169,7 +171,7 @@ def run(
                 break
             for error in operator.errors:
                 typer.echo(f"Error: {error}", err=True)
-            _wait(every, check)
+            _wait(interval, check)
     if once:
         show_data(all_told, output, lambda _: None)
     if operator.errors:

@@ -77,7 +77,7 @@ def test_it_leads_serves_and_stops(server: StandIn, tmp_path: Path) -> None:
     pytest.importorskip("prometheus_client")
     port = free_port()
     command = [sys.executable, "-m", "sizewright.cli.main", "operator", "run", "--lease-namespace", "here"]
-    command += ["--kubeconfig", server.kubeconfig(tmp_path), "--metrics-port", str(port), "--every", "1s"]
+    command += ["--kubeconfig", server.kubeconfig(tmp_path), "--metrics-port", str(port), "--interval", "1s"]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     process = subprocess.Popen(command, cwd=tmp_path, env=environment, stderr=subprocess.PIPE, text=True)
     try:
