@@ -53,7 +53,7 @@ Policies = Annotated[
 ]
 Namespaces = Annotated[
     Optional[list[str]],  # noqa: UP045 (typer reads it at run time)
-    typer.Option("--namespace", metavar="NAME", help="Size only the jobs of this namespace. Repeatable."),
+    typer.Option("--namespace", help="Only jobs in this namespace."),
 ]
 
 
@@ -102,8 +102,8 @@ def run(
     """Size the suspended jobs that have the label sizewright/size, until it is stopped.
 
     A job's description is in its annotation sizewright/job, in the ConfigMap that its annotation
-    sizewright/job-config-map names, or in the history of the store. Without --prior the shipped prior is used. What is
-    told of a job is printed: as one list with --once, else as it happens.
+    sizewright/job-config-map names, or in the history of the store. Without --prior the shipped prior is used.
+    Several --namespace may be given. What is told of a job is printed: as one list with --once, else as it happens.
     """
     import json
     from contextlib import ExitStack
