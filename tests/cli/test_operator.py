@@ -88,8 +88,10 @@ def test_it_leads_serves_and_stops(server: StandIn, tmp_path: Path) -> None:
             assert process.poll() is None
             time.sleep(0.1)
         assert urlopen(f"http://127.0.0.1:{port}/healthz").read() == b"ok\n"
-        metrics = urlopen(f"http://127.0.0.1:{port}/metrics").read().decode()
-        assert 'sizewright_operator_jobs_total{outcome="left"} 1.0' in metrics
+        metrics = ""
+        while 'sizewright_operator_jobs_total{outcome="left"} 1.0' not in metrics:
+            assert time.monotonic() < until, metrics
+            metrics = urlopen(f"http://127.0.0.1:{port}/metrics").read().decode()
         assert "sizewright_operator_leads 1.0" in metrics
     finally:
         process.send_signal(signal.SIGTERM)
