@@ -253,9 +253,9 @@ def test_job_that_somebody_created_again_is_not_deleted(
 ) -> None:
     delete = server.delete
 
-    def replaced(kind: str, namespace: str, name: str, uid: str = "") -> Any:
+    def replaced(kind: str, namespace: str, name: str, uid: str = "", version: str = "") -> Any:
         server.objects[kind, namespace, name]["metadata"]["uid"] = "another"
-        return delete(kind, namespace, name, uid)
+        return delete(kind, namespace, name, uid, version)
 
     monkeypatch.setattr(server, "delete", replaced)
     with pytest.raises(InputError, match="the UID in the precondition"):
@@ -269,9 +269,9 @@ def test_deletion_is_over_when_somebody_has_created_the_job_again(
 ) -> None:
     delete = server.delete
 
-    def deleted_and_created(kind: str, namespace: str, name: str, uid: str = "") -> Any:
+    def deleted_and_created(kind: str, namespace: str, name: str, uid: str = "", version: str = "") -> Any:
         job_object = server.objects[kind, namespace, name]
-        answer = delete(kind, namespace, name, uid)
+        answer = delete(kind, namespace, name, uid, version)
         server.objects[kind, namespace, name] = job_object | {"metadata": job_object["metadata"] | {"uid": "another"}}
         return answer
 
