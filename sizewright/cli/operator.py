@@ -66,6 +66,13 @@ def run(
     namespace: Namespaces = None,
     without_data: Policies = Policy.leave,
     dry_run: DryRun = False,
+    recreate: Annotated[
+        bool,
+        typer.Option(
+            "--recreate",
+            help="Where sizes cannot change, create jobs again that are annotated sizewright/recreate: yes.",
+        ),
+    ] = False,
     once: Annotated[bool, typer.Option("--once", help="Take one turn, and exit.")] = False,
     interval: Annotated[
         float,
@@ -123,6 +130,8 @@ def run(
         rails=Rails.load(rails) if rails else Rails(),
         namespaces=namespace or ("",),
         dry_run=dry_run,
+        recreates=recreate and not dry_run,
+        copies_in=lease_namespace,
         jobs_per_s=jobs_per_s,
         limit_s=limit,
     )
@@ -189,10 +198,6 @@ def manifests(
         str, typer.Option("--install-in", metavar="NAME", help="The namespace that the operator runs in.")
     ] = "sizewright",
     namespace: Namespaces = None,
-    recreate: Annotated[
-        bool,
-        typer.Option("--recreate", help="Allow it to create jobs again that are annotated sizewright/recreate: yes."),
-    ] = False,
     options: Annotated[
         Optional[list[str]],  # noqa: UP045 (typer reads it at run time)
         typer.Argument(
@@ -213,8 +218,8 @@ def manifests(
 
     words = [word for name in namespace or [] for word in ("--namespace", name)]
     words += options or []
-    dry_run = "--dry-run" in words
-    objects = operator_manifests(image, install_in, words, namespace or [], dry_run=dry_run, recreates=recreate)
+    may = {"dry_run": "--dry-run" in words, "recreates": "--recreate" in words}
+    objects = operator_manifests(image, install_in, words, namespace or [], **may)
     if output is Format.table:
         sys.stdout.write("---\n".join(to_yaml([], document) for document in objects))
     else:

@@ -22,6 +22,7 @@ from sizewright.executors.kubernetes.live_object import seconds_of
 from sizewright.executors.plan_annotations import OF_A_PLAN, REASON, plan_annotations
 from sizewright.operator import labels
 from sizewright.operator.decide import Decision, Policy, decide
+from sizewright.operator.job_copies import JobCopies
 from sizewright.operator.job_description import describe_job
 from sizewright.operator.job_kinds import JobKind, job_kinds
 from sizewright.operator.merge_patch import merge_patch, merged
@@ -50,6 +51,10 @@ class OperatorSettings:
     """Namespaces whose jobs are sized; an empty name stands for all of them."""
     dry_run: bool = False
     """Write Events only."""
+    recreates: bool = False
+    """Delete jobs whose sizes cannot change, and create them again, if their annotation allows it."""
+    copies_in: str | None = None
+    """Namespace for copies of jobs that are being created again; without one, a job may be lost with the operator."""
     jobs_per_s: float = 10.0
     """At most so many jobs are sized in a second."""
     limit_s: float = 1800.0
@@ -97,6 +102,7 @@ class Operator:
         self._check = check
         self._told = told
         self._kinds = job_kinds(api)
+        self._copies = JobCopies(api, self._settings.copies_in if self._settings.recreates else None)
         self._answers: dict[str, tuple[float, Recommendation]] = {}
         self._known_jobs: Sequence[Job] | None = None
         self._failures: dict[str, _Failure] = {}
@@ -113,6 +119,7 @@ class Operator:
         """Handle the jobs that are due, and return how many that were."""
         handled, unread = 0, set[tuple[str, str]]()
         self.errors, self._known_jobs, self._seen = [], None, set()
+        self._restore()
         for kind, namespace in itertools.product(self._kinds, self._settings.namespaces):
             self._check()
             self._metrics.alive()
@@ -137,6 +144,21 @@ class Operator:
         self._forget_all_but({uid for uid, place in self._places.items() if uid in self._seen or place in unread})
         self._metrics.turned()
         return handled
+
+    def _restore(self) -> None:
+        """Create the jobs again that an operator had deleted when it was killed."""
+        self._check()
+        try:
+            for job_object in self._copies.restore():
+                self._mark(job_object)
+                self._tell(job_object, "Sized", "It was created again with its sizes.")
+        except SizewrightError as error:
+            self._metrics.failed()
+            self.errors.append(error)
+
+    def _mark(self, created: dict[str, Any]) -> dict[str, Any]:
+        """Note that an object that was created again has its sizes."""
+        return self._api.change(created, {"metadata": {"annotations": {labels.SIZED: _uid(created)}}})
 
     def _forget_all_but(self, uids: set[str]) -> None:
         self._places = {uid: place for uid, place in self._places.items() if uid in uids}
@@ -222,12 +244,12 @@ class Operator:
         except InputError as error:
             if _IMMUTABLE not in error.message:
                 raise
-            if _annotations_of(job_object).get(labels.RECREATE) != "yes":
-                error.remedy += f" With the annotation {labels.RECREATE}: yes it is deleted and created again."
+            if not self._settings.recreates or _annotations_of(job_object).get(labels.RECREATE) != "yes":
+                error.remedy += f" An operator with --recreate creates jobs again that have {labels.RECREATE}: yes."
                 raise
-            document = merged(job_object, changes)
-            created = kind.executor.recreate(job_object, document)
-            return self._api.change(created, {"metadata": {"annotations": {labels.SIZED: _uid(created)}}})
+            document = kind.executor.as_created(merged(job_object, changes))
+            with self._copies.kept(_uid(job_object), document):
+                return self._mark(kind.executor.recreate(job_object, document))
 
     def _changes(
         self, kind: JobKind, job_object: dict[str, Any], sized: Mapping[str, Any], decision: Decision

@@ -26,10 +26,12 @@ def operator_manifests(
     """
     subjects = [{"kind": "ServiceAccount", "name": NAME, "namespace": namespace}]
     rules = _rules(dry_run, recreates)
-    lease = [_rule("coordination.k8s.io", ["leases"], ["create"])]
-    lease += [_rule("coordination.k8s.io", ["leases"], ["get", "update"]) | {"resourceNames": [LEASE]}]
+    own = [_rule("coordination.k8s.io", ["leases"], ["create"])]
+    own += [_rule("coordination.k8s.io", ["leases"], ["get", "update"]) | {"resourceNames": [LEASE]}]
+    if recreates and not dry_run:
+        own += [_rule("", ["configmaps"], ["create", "list", "delete"])]
     objects = [_object("v1", "ServiceAccount", NAME, namespace)]
-    objects += _permission("Role", f"{NAME}-lease", namespace, lease, subjects)
+    objects += _permission("Role", f"{NAME}-own", namespace, own, subjects)
     for name in watched:
         objects += _permission("Role", NAME, name, rules, subjects)
     if not watched:

@@ -101,16 +101,16 @@ def test_it_leads_serves_and_stops(server: StandIn, tmp_path: Path) -> None:
 
 
 def test_manifests_run_what_was_asked_for() -> None:
-    documents = list(yaml.safe_load_all(run("manifests", "--image", "ours:1", "--namespace", "a", "--recreate")))
+    documents = list(yaml.safe_load_all(run("manifests", "--image", "ours:1", "--namespace", "a", "--", "--recreate")))
     (deployment,) = [each for each in documents if each["kind"] == "Deployment"]
     (container,) = deployment["spec"]["template"]["spec"]["containers"]
     assert container["image"] == "ours:1"
-    assert container["command"][-2:] == ["--namespace", "a"]
+    assert container["command"][-2:] == ["a", "--recreate"]
     (deployment,) = json.loads(run("manifests", "--image", "ours:1", "-o", "json", "--", "--limit", "10m"))["items"][
         -1:
     ]
     assert deployment["spec"]["template"]["spec"]["containers"][0]["command"][-2:] == ["--limit", "10m"]
-    listed = json.loads(run("manifests", "--image", "ours:1", "--namespace", "a", "--recreate", "-o", "json"))
+    listed = json.loads(run("manifests", "--image", "ours:1", "--namespace", "a", "-o", "json", "--", "--recreate"))
     assert listed["items"] == documents
     assert all(each["metadata"]["name"] for each in documents)
     rules = [rule for each in documents for rule in each.get("rules", [])]

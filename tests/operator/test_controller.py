@@ -109,7 +109,7 @@ def test_job_is_sized_told_and_resumed(
     annotations = {labels.RECREATE: "yes"} if executor == "trainjob" else {}
     put(server, executor, suspended(executor, **annotations))
     before = now(server, executor)
-    assert operator().turn() == 1
+    assert operator(recreates=True).turn() == 1
     document = now(server, executor)
     (worker,) = workers_of(api, executor, document)
     assert (worker.replicas, worker.cpu, worker.memory_bytes) == (4, 3.0, 2 * GIB)
@@ -130,7 +130,7 @@ def test_job_is_sized_told_and_resumed(
 @EACH_KIND
 def test_later_turns_change_nothing(executor: str, server: StandIn, operator: Callable[..., Operator]) -> None:
     put(server, executor, suspended(executor, **{labels.RECREATE: "yes"}))
-    running = operator()
+    running = operator(recreates=True)
     running.turn()
     server.asked.clear()
     assert [running.turn(), operator().turn()] == [0, 0], "another operator sees that all is done"
@@ -566,7 +566,7 @@ class TestRecreation:
         document = suspended(executor, **{labels.RECREATE: "yes"})
         document["metadata"]["ownerReferences"] = [{"kind": "CronJob", "name": "ctr", "uid": "u"}]
         put(server, executor, document)
-        operator().turn()
+        operator(recreates=True, copies_in="ours").turn()
         created = now(server, executor)
         assert workers_of(api, executor, created)[0].replicas == 4
         assert not is_suspended(created)
@@ -577,7 +577,7 @@ class TestRecreation:
         put(server, "trainjob", suspended("trainjob", **{labels.RECREATE: "yes"}))
         # The change, the dry run under another name, then the creation.
         server.fail("PATCH", "/trainjobs/ctr", 422, after=2, message="quota is exceeded")
-        operator().turn()
+        operator(recreates=True, copies_in="ours").turn()
         document = now(server, "trainjob")
         assert is_suspended(document)
         assert document["spec"]["trainer"]["numNodes"] == 2
@@ -587,7 +587,7 @@ class TestRecreation:
     def test_what_fails_is_not_repeated_at_once(self, server: StandIn, operator: Callable[..., Operator]) -> None:
         put(server, "trainjob", suspended("trainjob", **{labels.RECREATE: "yes"}))
         server.fail("PATCH", "/trainjobs/ctr", 422, after=2, message="quota is exceeded")
-        running = operator()
+        running = operator(recreates=True)
         assert [running.turn(), running.turn()] == [1, 0]
 
     @pytest.mark.parametrize("status", [403, 409, 422])
@@ -596,7 +596,7 @@ class TestRecreation:
     ) -> None:
         put(server, "trainjob", suspended("trainjob", **{labels.RECREATE: "yes"}))
         server.fail("PATCH", "/trainjobs/ctr", status, message="denied by policy")
-        operator().turn()
+        operator(recreates=True, copies_in="ours").turn()
         assert not any(asked.startswith("DELETE") for asked in server.asked)
         assert labels.RECREATE not in events(server)[0][1]
 
@@ -611,8 +611,52 @@ class TestRecreation:
 
         server.odd = started
         uid = now(server, "trainjob")["metadata"]["uid"]
-        operator().turn()
+        operator(recreates=True, copies_in="ours").turn()
         assert now(server, "trainjob")["metadata"]["uid"] == uid
+
+    def test_operator_without_the_option_only_says_so(self, server: StandIn, operator: Callable[..., Operator]) -> None:
+        put(server, "trainjob", suspended("trainjob", **{labels.RECREATE: "yes"}))
+        operator().turn()
+        assert "An operator with --recreate creates jobs again" in events(server)[0][1]
+        assert is_suspended(now(server, "trainjob"))
+
+    def test_copy_is_kept_until_the_job_exists_again(self, server: StandIn, operator: Callable[..., Operator]) -> None:
+        put(server, "trainjob", suspended("trainjob", **{labels.RECREATE: "yes"}))
+        copies: list[bool] = []
+
+        def note(method: str, path: str, answer: Any) -> Any:
+            if method == "DELETE" and "trainjobs" in path:
+                copies.append(any(kind == "ConfigMap" for kind, _, _ in server.objects))
+            return answer
+
+        server.odd = note
+        operator(recreates=True, copies_in="ours").turn()
+        assert copies == [True]
+        assert not any(kind == "ConfigMap" for kind, _, _ in server.objects)
+
+    def test_next_operator_creates_what_a_killed_one_had_deleted(
+        self, server: StandIn, api: KubeApi, operator: Callable[..., Operator]
+    ) -> None:
+        put(server, "trainjob", suspended("trainjob", **{labels.RECREATE: "yes"}))
+        killed = operator(recreates=True, copies_in="ours")
+
+        def kill(method: str, path: str, answer: Any) -> Any:
+            if method == "DELETE" and "trainjobs" in path:
+                server.fail("GET", "/trainjobs/ctr", 403, times=99)  # nothing more is seen or done
+                server.fail("PATCH", "/trainjobs/ctr", 403, times=99)
+            return answer
+
+        server.odd = kill
+        killed.turn()
+        assert not any(kind == "TrainJob" for kind, _, _ in server.objects)
+        server.odd = lambda method, path, answer: answer
+        server._faults.clear()
+        operator(recreates=True, copies_in="ours").turn()
+        document = now(server, "trainjob")
+        assert workers_of(api, "trainjob", document)[0].replicas == 4
+        assert document["metadata"]["annotations"][labels.SIZED] == document["metadata"]["uid"]
+        assert not any(kind == "ConfigMap" for kind, _, _ in server.objects)
+        assert operator(recreates=True, copies_in="ours").turn() == 0
 
 
 class TestDryRun:

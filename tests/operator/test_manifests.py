@@ -56,7 +56,11 @@ def test_permissions_are_those_of_the_calls(mode: str, server: StandIn, api: Kub
         put(server, executor, suspended(executor, f"{executor}-ctr", **({RECREATE: "yes"} if recreates else {})))
     put(server, "job", suspended("job", "described-elsewhere", **{JOB_CONFIG_MAP: "x", "sizewright/job": ""}))
     Leadership(api, "here").await_lead()
-    Operator(api, sized_answer, settings=OperatorSettings(dry_run=dry_run, jobs_per_s=1000.0)).turn()
+    Operator(
+        api,
+        sized_answer,
+        settings=OperatorSettings(dry_run=dry_run, recreates=recreates, copies_in="here", jobs_per_s=1000.0),
+    ).turn()
     # A job is read again only if it fails or waits long; these two are never created again here.
     can_change = {("ray.io", "rayjobs"), ("kubeflow.org", "pytorchjobs")}
     verbs = ("get", "create", "delete") if recreates else ("get",)

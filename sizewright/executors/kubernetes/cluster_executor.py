@@ -196,14 +196,14 @@ class ClusterExecutor(ManifestExecutor):
         self._steps.on_metrics(handle.id, metrics)
         return metrics
 
-    def recreate(self, job_object: dict[str, Any], document: Mapping[str, Any]) -> dict[str, Any]:
+    def recreate(self, job_object: dict[str, Any], document: dict[str, Any]) -> dict[str, Any]:
         """Delete a suspended job in the state in which it was read, create it from a document, and return it.
 
         The job is created as it was if the cluster refuses the document. Raises InputError if it has changed meanwhile.
         """
         namespace, name = (job_object["metadata"][key] for key in ("namespace", "name"))
         handle = Handle(executor=self.name, id=f"{namespace}/{name}", job=name)
-        self._restart(handle, job_object, self.as_created(document), version=job_object["metadata"]["resourceVersion"])
+        self._restart(handle, job_object, document, version=job_object["metadata"]["resourceVersion"])
         return self._existing_object(handle)
 
     def as_created(self, document: Mapping[str, Any]) -> dict[str, Any]:

@@ -323,7 +323,7 @@ class TestOperator:
         annotations = {labels.RECREATE: "yes"} if name == "trainjob" else {}
         document = suspended(name, f"sized-{name}", **annotations)
         api.create(document)
-        running = Operator(api, sized_answer, settings=OperatorSettings(jobs_per_s=1000.0))
+        running = Operator(api, sized_answer, settings=OperatorSettings(jobs_per_s=1000.0, recreates=True))
         assert running.turn() >= 1
         (kind,) = [kind for kind in job_kinds(api) if kind.executor.name == name]
         now = api.get(document["apiVersion"], document["kind"], "default", f"sized-{name}")
