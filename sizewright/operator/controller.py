@@ -11,6 +11,7 @@ import logging
 import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from typing import Any, NamedTuple
@@ -160,6 +161,11 @@ class Operator:
         """Note that an object that was created again has its sizes."""
         return self._api.change(created, {"metadata": {"annotations": {labels.SIZED: _uid(created)}}})
 
+    def _remember(self, created: Mapping[str, Any], job_object: Mapping[str, Any]) -> None:
+        """Remember an object that may have been created again in place of one that was listed."""
+        self._seen.add(_uid(created))
+        self._places[_uid(created)] = self._places[_uid(job_object)]
+
     def _forget_all_but(self, uids: set[str]) -> None:
         self._places = {uid: place for uid, place in self._places.items() if uid in uids}
         self._failures = {uid: failure for uid, failure in self._failures.items() if uid in uids}
@@ -249,7 +255,12 @@ class Operator:
                 raise
             document = kind.executor.as_created(merged(job_object, changes))
             with self._copies.kept(_uid(job_object), document):
-                return self._mark(kind.executor.recreate(job_object, document))
+                created = kind.executor.recreate(job_object, document)
+            self._remember(created, job_object)
+            self._shown.add(_uid(created))
+            with suppress(SizewrightError):  # somebody has changed it already; it has its sizes
+                created = self._mark(created)
+            return created
 
     def _changes(
         self, kind: JobKind, job_object: dict[str, Any], sized: Mapping[str, Any], decision: Decision
@@ -276,9 +287,10 @@ class Operator:
         wait_s = 0.0 if has_changed else min(_MAX_RETRY_S, _FIRST_RETRY_S * 2 ** (times - 1))
         since_s = seconds_of(_annotations_of(current).get(labels.FAILING_SINCE))
         left_s = self._settings.limit_s - (self._now() - since_s if since_s is not None else 0.0)
-        self._seen.add(uid)
-        self._places[uid] = self._places[_uid(job_object)]
-        self._failures[uid] = _Failure(times, message, self._clock() + max(0.0, min(wait_s, left_s)))
+        if left_s > 0:
+            wait_s = min(wait_s, left_s)
+        self._remember(current, job_object)
+        self._failures[uid] = _Failure(times, message, self._clock() + wait_s)
         self._metrics.failed()
         if not has_changed and (last is None or last.message != message):
             self._tell(current, "CannotSize", message, "Warning")

@@ -373,6 +373,7 @@ class TestFaults:
             running.turn()
             clock.now_s += 100
         assert is_suspended(now(server, "jobset"))
+        assert [running.turn(), running.turn()] == [1, 0], "it is not tried at every turn"
         meta = now(server, "jobset")["metadata"]
         meta["annotations"][labels.JOB], meta["labels"][labels.SIZE] = yaml.safe_dump(JOB_FILE), "hold"
         clock.now_s += 400
@@ -619,6 +620,21 @@ class TestRecreation:
         operator().turn()
         assert "An operator with --recreate creates jobs again" in events(server)[0][1]
         assert is_suspended(now(server, "trainjob"))
+
+    def test_job_that_its_controller_changes_at_once_is_told(
+        self, server: StandIn, operator: Callable[..., Operator]
+    ) -> None:
+        put(server, "trainjob", suspended("trainjob", **{labels.RECREATE: "yes"}))
+
+        def controlled(method: str, path: str, answer: Any) -> Any:
+            if method == "DELETE":
+                server.fail("PATCH", "/trainjobs/ctr", 409, after=1)  # of the mark, after the creation
+            return answer
+
+        server.odd = controlled
+        running = operator(recreates=True)
+        assert [running.turn(), running.turn()] == [1, 0]
+        assert [reason for reason, _ in events(server)] == ["Sized"]
 
     def test_copy_is_kept_until_the_job_exists_again(self, server: StandIn, operator: Callable[..., Operator]) -> None:
         put(server, "trainjob", suspended("trainjob", **{labels.RECREATE: "yes"}))
