@@ -42,9 +42,8 @@ def description(number: int) -> str:
 
 def serve(folder: str, pipe: Connection) -> None:
     """Hold the waiting jobs until a message comes, then send when each was patched, and the number of requests."""
-    from sizewright.operator.labels import JOB
     from tests.helpers.stand_in import stand_in
-    from tests.helpers.suspended_jobs import suspended
+    from tests.helpers.suspended_jobs import suspended_with_ps
 
     patched: dict[str, float] = {}
 
@@ -56,11 +55,7 @@ def serve(folder: str, pipe: Connection) -> None:
     with stand_in() as server:
         server.odd = note
         for number in range(JOBS):
-            document = suspended("kuberay", f"ctr-{number}")
-            document["metadata"]["annotations"][JOB] = description(number % DESCRIPTIONS)
-            spec = document["spec"]["rayClusterSpec"]
-            (worker,) = spec["workerGroupSpecs"]
-            spec["workerGroupSpecs"] = [worker, {**worker, "groupName": "ps"}]
+            document = suspended_with_ps(f"ctr-{number}", description(number % DESCRIPTIONS))
             server.create("RayJob", "default", document)
         pipe.send(server.kubeconfig(Path(folder)))
         pipe.recv()

@@ -26,6 +26,7 @@ from sizewright.operator.decide import Decision, Policy, decide
 from sizewright.operator.job_copies import JobCopies
 from sizewright.operator.job_description import describe_job
 from sizewright.operator.job_kinds import JobKind, job_kinds
+from sizewright.operator.labels import annotations_of, name_of
 from sizewright.operator.merge_patch import merge_patch, merged
 from sizewright.operator.metrics import OperatorMetrics
 from sizewright.runtime.guardrails import check_rails
@@ -200,7 +201,7 @@ class Operator:
         except SizewrightError as error:
             self._failed(kind, job_object, error)
         except Exception as error:  # one job must not stop the others
-            _LOG.exception(f"{_name(job_object)} could not be sized.")
+            _LOG.exception(f"{name_of(job_object)} could not be sized.")
             self._failed(kind, job_object, EngineError(f"It could not be sized: {type(error).__name__}: {error}."))
         else:
             self._failures.pop(_uid(job_object), None)
@@ -250,7 +251,7 @@ class Operator:
         except InputError as error:
             if _IMMUTABLE not in error.message:
                 raise
-            if not self._settings.recreates or _annotations_of(job_object).get(labels.RECREATE) != "yes":
+            if not self._settings.recreates or annotations_of(job_object).get(labels.RECREATE) != "yes":
                 error.remedy += f" An operator with --recreate creates jobs again that have {labels.RECREATE}: yes."
                 raise
             document = kind.executor.as_created(merged(job_object, changes))
@@ -267,7 +268,7 @@ class Operator:
     ) -> dict[str, Any]:
         """Return the patch that writes the sizes, says so, and resumes the job if it asks for that."""
         metadata: dict[str, Any] = {"annotations": _annotations(job_object, decision)}
-        if queue := _annotations_of(job_object).get(labels.QUEUE):
+        if queue := annotations_of(job_object).get(labels.QUEUE):
             metadata["labels"] = {QUEUE_LABEL: queue}
         if _asks_to_start(job_object):
             sized = merged(sized, kind.resumed())
@@ -285,7 +286,7 @@ class Operator:
         last = self._failures.get(_uid(job_object))
         times = last.times + 1 if last else 1
         wait_s = 0.0 if has_changed else min(_MAX_RETRY_S, _FIRST_RETRY_S * 2 ** (times - 1))
-        since_s = seconds_of(_annotations_of(current).get(labels.FAILING_SINCE))
+        since_s = seconds_of(annotations_of(current).get(labels.FAILING_SINCE))
         left_s = self._settings.limit_s - (self._now() - since_s if since_s is not None else 0.0)
         if left_s > 0:
             wait_s = min(wait_s, left_s)
@@ -303,7 +304,7 @@ class Operator:
             elif left_s <= 0 and _asks_to_start(current):
                 self._give_up(kind, current)
         except SizewrightError as failure:
-            _LOG.warning(f"{_name(current)}: {failure}")
+            _LOG.warning(f"{name_of(current)}: {failure}")
 
     def _give_up(self, kind: JobKind, job_object: dict[str, Any]) -> None:
         decision = Decision("left", "It could not be sized for too long, and its sizes were left as they are.")
@@ -324,7 +325,7 @@ class Operator:
 
     def _tell(self, job_object: Mapping[str, Any], reason: str, message: str, kind: str = "Normal") -> None:
         """Write an Event. One that cannot be written is logged, and changes nothing else."""
-        self._told(_name(job_object), message)
+        self._told(name_of(job_object), message)
         meta = job_object["metadata"]
         at = datetime.fromtimestamp(self._now(), timezone.utc).isoformat(timespec="seconds").replace("+00:00", "Z")
         about = {"apiVersion": job_object["apiVersion"], "kind": job_object["kind"], "uid": _uid(job_object)}
@@ -344,7 +345,7 @@ class Operator:
         try:
             self._api.create(event)
         except SizewrightError as error:
-            _LOG.warning(f"{_name(job_object)}: an Event could not be written. {error}")
+            _LOG.warning(f"{name_of(job_object)}: an Event could not be written. {error}")
 
 
 def _check_label(job_object: Mapping[str, Any]) -> None:
@@ -360,31 +361,23 @@ def _check_label(job_object: Mapping[str, Any]) -> None:
 def _asks_to_start(job_object: Mapping[str, Any]) -> bool:
     """Return whether the operator is to resume a job; Kueue resumes those in its queues."""
     of_job = job_object["metadata"]["labels"]
-    is_queued = QUEUE_LABEL in of_job or labels.QUEUE in _annotations_of(job_object)
+    is_queued = QUEUE_LABEL in of_job or labels.QUEUE in annotations_of(job_object)
     return of_job[labels.SIZE] == labels.START and not is_queued
 
 
 def _annotations(job_object: Mapping[str, Any], decision: Decision) -> dict[str, str | None]:
     """Return what a decision writes; annotations of an earlier one, as copies of jobs have them, are removed."""
     earlier = (*OF_A_PLAN, labels.TARGET, labels.INTERVAL, labels.FAILING_SINCE)
-    annotations: dict[str, str | None] = {name: None for name in earlier if name in _annotations_of(job_object)}
+    annotations: dict[str, str | None] = {name: None for name in earlier if name in annotations_of(job_object)}
     annotations |= {labels.SIZED: _uid(job_object), labels.OUTCOME: decision.outcome, REASON: decision.sentence}
     if decision.plan:
         annotations |= {labels.TARGET: decision.plan.target.describe(), **plan_annotations(decision.plan)}
     return annotations | ({labels.INTERVAL: decision.interval} if decision.interval else {})
 
 
-def _annotations_of(job_object: Mapping[str, Any]) -> Mapping[str, str]:
-    return job_object["metadata"].get("annotations") or {}
-
-
 def _is_sized(job_object: Mapping[str, Any]) -> bool:
-    return bool(_annotations_of(job_object).get(labels.SIZED) == _uid(job_object))
+    return bool(annotations_of(job_object).get(labels.SIZED) == _uid(job_object))
 
 
 def _uid(job_object: Mapping[str, Any]) -> str:
     return str(job_object["metadata"]["uid"])
-
-
-def _name(job_object: Mapping[str, Any]) -> str:
-    return f"{job_object['kind']} {job_object['metadata']['namespace']}/{job_object['metadata']['name']}"

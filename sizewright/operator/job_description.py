@@ -9,7 +9,7 @@ from sizewright.errors import InputError
 from sizewright.executors.kubernetes.api import KubeApi
 from sizewright.executors.kubernetes.cluster_executor import ClusterExecutor
 from sizewright.executors.yaml_documents import from_yaml
-from sizewright.operator.labels import JOB, JOB_CONFIG_MAP
+from sizewright.operator.labels import JOB, JOB_CONFIG_MAP, annotations_of, name_of
 from sizewright.spec import Job
 from sizewright.spec._base import parse
 
@@ -26,7 +26,7 @@ def describe_job(
     description, or none that can be used.
     """
     meta = job_object["metadata"]
-    annotations, name = meta.get("annotations") or {}, f"{job_object['kind']} {meta['namespace']}/{meta['name']}"
+    annotations, name = annotations_of(job_object), name_of(job_object)
     if text := annotations.get(JOB):
         job = _parse(text, f"annotation {JOB} of {name}")
     elif config_map := annotations.get(JOB_CONFIG_MAP):

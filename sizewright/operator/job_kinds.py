@@ -13,7 +13,7 @@ from sizewright.executors.kubernetes.kuberay import KuberayExecutor
 from sizewright.executors.kubernetes.pytorchjob import PyTorchJobExecutor
 from sizewright.executors.kubernetes.trainjob import TrainJobExecutor
 from sizewright.operator.batch_job import BatchJobs
-from sizewright.operator.labels import ROLES
+from sizewright.operator.labels import ROLES, annotations_of
 
 _IN_SPEC = ("spec", "suspend")
 _SWITCHES: Mapping[type[ClusterExecutor], tuple[str, ...]] = {
@@ -40,7 +40,7 @@ class JobKind(NamedTuple):
 
     def for_job(self, job_object: Mapping[str, Any], api: KubeApi) -> JobKind:
         """Return the kind with the names of roles that a job's annotation maps. Raises InputError for a wrong one."""
-        text = (job_object["metadata"].get("annotations") or {}).get(ROLES)
+        text = annotations_of(job_object).get(ROLES)
         if not text:
             return self
         roles = dict(pair.strip().partition("=")[::2] for pair in text.split(","))

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 SIZE = "sizewright/size"
 """Label of a suspended job that asks for sizes: `start` to be resumed with them, `hold` to stay suspended."""
 START, HOLD = "start", "hold"
@@ -20,3 +23,13 @@ QUEUE = "sizewright/queue"
 """Annotation with the queue of Kueue that a job enters once it is sized; with the label itself it may start before."""
 FAILING_SINCE = "sizewright/failing-since"
 """Annotation with the time since when a job could not be sized."""
+
+
+def annotations_of(job_object: Mapping[str, Any]) -> Mapping[str, str]:
+    """Return the annotations of an object; empty if it has none."""
+    return job_object["metadata"].get("annotations") or {}
+
+
+def name_of(job_object: Mapping[str, Any]) -> str:
+    """Return kind, namespace and name of an object, for messages."""
+    return f"{job_object['kind']} {job_object['metadata']['namespace']}/{job_object['metadata']['name']}"

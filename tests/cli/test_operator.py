@@ -18,10 +18,10 @@ from typer.testing import CliRunner
 
 from sizewright.cli.app import app
 from sizewright.errors import InputError
-from sizewright.operator.labels import JOB, SIZED
+from sizewright.operator.labels import SIZED
 from tests.helpers.real_servers import free_port
 from tests.helpers.stand_in import StandIn, stand_in
-from tests.helpers.suspended_jobs import suspended
+from tests.helpers.suspended_jobs import suspended, suspended_with_ps
 
 DLRM = "name: dlrm\nmodel: {family: dlrm}\nbounds: {worker: {replicas: [1, 4]}, ps: {replicas: [1, 4]}}\n"
 
@@ -40,16 +40,8 @@ def run(*words: str) -> str:
     return result.stdout
 
 
-def dlrm() -> dict[str, object]:
-    """Return a suspended RayJob with workers and PS, which the shipped prior can size."""
-    document = suspended("kuberay", "dlrm", **{JOB: DLRM})
-    (worker,) = document["spec"]["rayClusterSpec"]["workerGroupSpecs"]
-    document["spec"]["rayClusterSpec"]["workerGroupSpecs"] = [worker, {**worker, "groupName": "ps"}]
-    return document
-
-
 def test_one_turn_sizes_a_job_from_the_shipped_prior(server: StandIn, tmp_path: Path) -> None:
-    server.create("RayJob", "default", dlrm())
+    server.create("RayJob", "default", suspended_with_ps("dlrm", DLRM))
     kubeconfig, store = server.kubeconfig(tmp_path), f"sqlite:///{tmp_path}/none.db"
     shown = run("run", "--once", "--dry-run", "--kubeconfig", kubeconfig, "--store", store)
     assert shown.startswith("RayJob default/dlrm: Nothing is changed. Sized to ")

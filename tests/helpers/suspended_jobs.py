@@ -44,6 +44,16 @@ def suspended(executor: str, name: str = "ctr", labels: dict[str, str] | None = 
     return document
 
 
+def suspended_with_ps(name: str, job_file: str) -> Object:
+    """Return a suspended RayJob with a group of workers and one of PS, described by the text of a job file."""
+    document = suspended("kuberay", name)
+    document["metadata"]["annotations"][JOB] = job_file
+    spec = document["spec"]["rayClusterSpec"]
+    (worker,) = spec["workerGroupSpecs"]
+    spec["workerGroupSpecs"] = [worker, {**worker, "groupName": "ps"}]
+    return document
+
+
 def _rendered(executor: str) -> Object:
     command = Command(run=("python", "train.py"), rendezvous="torchrun")
     start = ("python", "driver.py") if executor == "kuberay" else Deploy().command
