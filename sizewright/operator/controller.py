@@ -136,13 +136,17 @@ class Operator:
             self._seen.update(map(_uid, found))
             self._places.update(dict.fromkeys(map(_uid, found), (executor.kind, namespace)))
             for job_object in found:
-                if self._is_due(kind, job_object):
+                if not self._is_due(job_object):
+                    continue
+                if kind.is_suspended(job_object):
                     began_s = self._clock()
                     self._check()
                     self._handle(kind, job_object, is_fresh=began_s - listed_at_s < _FRESH_S)
                     handled += 1
                     self._metrics.alive()
                     self._sleep(max(0.0, began_s + 1 / self._settings.jobs_per_s - self._clock()))
+                else:
+                    self._tell_of_running(kind, job_object)
         self._forget_all_but({uid for uid, place in self._places.items() if uid in self._seen or place in unread})
         self._metrics.turned()
         return handled
@@ -172,21 +176,21 @@ class Operator:
         self._failures = {uid: failure for uid, failure in self._failures.items() if uid in uids}
         self._shown &= uids
 
-    def _is_due(self, kind: JobKind, job_object: dict[str, Any]) -> bool:
-        uid, meta = _uid(job_object), job_object["metadata"]
-        if _is_sized(job_object) or uid in self._shown or meta.get("deletionTimestamp"):
+    def _is_due(self, job_object: dict[str, Any]) -> bool:
+        """Return whether a job was neither sized nor told of, and is not to be tried again only later."""
+        uid = _uid(job_object)
+        if _is_sized(job_object) or uid in self._shown or job_object["metadata"].get("deletionTimestamp"):
             return False
         failure = self._failures.get(uid)
-        if failure and self._clock() < failure.again_at_s:
-            return False
-        if kind.is_suspended(job_object):
-            return True
-        self._shown.add(uid)
-        created_s = seconds_of(meta.get("creationTimestamp"))
+        return failure is None or self._clock() >= failure.again_at_s
+
+    def _tell_of_running(self, kind: JobKind, job_object: dict[str, Any]) -> None:
+        """Tell once of a new job that runs without having been sized."""
+        self._shown.add(_uid(job_object))
+        created_s = seconds_of(job_object["metadata"].get("creationTimestamp"))
         is_new = created_s is not None and self._now() - created_s < self._settings.limit_s
         if is_new and kind.executor.end_status(job_object) is None:
             self._tell(job_object, "NotSuspended", "It was not suspended any more, and keeps its sizes.", "Warning")
-        return False
 
     def _handle(self, kind: JobKind, job_object: dict[str, Any], *, is_fresh: bool) -> None:
         """Size a job and resume it. What goes wrong is told by an Event, and tried again later."""
