@@ -31,7 +31,7 @@ TRIALS = 8
 MANY = 16
 KEYS = ["table", "seed"]
 OURS = "sizewright"
-WEIGHTS = (2.0, 4.0, 16.0)
+WEIGHTS = (2.0, 4.0, 8.0)
 """Weights of a shortfall that are compared with the default."""
 NOISELESS = (OURS, "gp-ei", "lhs")
 BOTORCH_TABLES = 7

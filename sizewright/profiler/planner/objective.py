@@ -16,8 +16,10 @@ Floats = NDArray[np.float64]
 SHARE_OF_BEST = 0.8
 """Share of the best throughput that `deadline` asks for if no deadline is given."""
 
-SHORTFALL_WEIGHT = 8.0
-"""Default weight of throughput that is missing for `SHARE_OF_BEST`, relative to cost; both as logarithms."""
+SHORTFALL_WEIGHT = 16.0
+"""Default weight of throughput that is missing for `SHARE_OF_BEST`, relative to cost; both as logarithms.
+
+Of 2, 4, 8 and 16, the last leaves the fewest picks that fall short, for about 1 % more cost than 8."""
 
 _DEADLINE_WEIGHT = 20.0  # of throughput missing for a given deadline, relative to cost
 _MAX_EXCESS = 3.0  # in log; a choice that is worse than this is simply bad
