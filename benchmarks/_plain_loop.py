@@ -35,7 +35,7 @@ def serve(listener: socket.socket, job: Job, cores: float, tree: CgroupTree | No
     """Serve one worker as its only PS."""
     limits = ReplicaLimits(tree, "plain-ps")
     keep_freed_memory()
-    rule, width = make_rule(job.model.optimizer), job.model.row_width
+    rule, width = make_rule(job.model.optimizer), job.model.row_widths[0]
     sizes = job.model.tables.sizes()
     store = EmbeddingStore(width, rule, expected_rows=sum(sizes))
     for table, rows in enumerate(sizes):
@@ -67,7 +67,7 @@ def train(address: tuple[str, int], job: Job, seconds: float, cores: float, tree
     limits = ReplicaLimits(tree, "plain-worker")
     keep_freed_memory()
     torch.set_num_threads(1)
-    network, width = make_network(job.model), job.model.row_width
+    network, width = make_network(job.model), job.model.row_widths[0]
     flat, every, loss_of = FlatWeights(network), job.training.dense_sync_steps, nn.BCEWithLogitsLoss()
     source, size = BuiltIn().samples(job, 1.0), job.training.batch_size
     link = socket.create_connection(address)

@@ -24,7 +24,7 @@ def train(job: Job, seconds: float) -> float:
     network = make_network(job.model)
     sizes = np.array(job.model.tables.sizes())
     offsets = np.concatenate([[0], np.cumsum(sizes)[:-1]])
-    table = torch.rand(int(sizes.sum()), job.model.row_width) - 0.5
+    table = torch.rand(int(sizes.sum()), job.model.row_widths[0]) - 0.5
     squares = torch.zeros_like(table)
     rate = job.model.optimizer.learning_rate
     dense_optimizer = torch.optim.Adagrad(network.parameters(), lr=rate, fused=True)

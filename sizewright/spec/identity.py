@@ -34,7 +34,7 @@ def describe(job: Job) -> dict[str, Any]:
     if job.data.path:
         described["data"]["path"] = _file_names(job.data.path)
     if not job.command:
-        described["model"]["tables"]["rows"] = _rows(job.model.tables)
+        described["model"]["tables"] |= _tables(job.model.tables)
     return described
 
 
@@ -67,6 +67,8 @@ def _described(job: Job) -> dict[str, Any]:
     else:
         described = job.model_dump(mode="json", include={"model", "data", "training"})
         del described["data"]["max_broken_share"], described["model"]["tables"]["counted"]
+        if set(job.model.tables.poolings) == {1}:
+            del described["model"]["tables"]["pooling"]  # as before tables had it
     del described["training"]["samples"]
     for name, default in _SINCE_ADDED.items():  # so that older trials stay valid
         if described["training"][name] == default:
@@ -74,13 +76,21 @@ def _described(job: Job) -> dict[str, Any]:
     return described
 
 
+def _tables(tables: Tables) -> dict[str, Any]:
+    """Return the keys of tables that can be written as one number or as a list."""
+    poolings = {} if set(tables.poolings) == {1} else {"pooling": _shortened(tables.poolings)}
+    return {"rows": _rows(tables), "dim": _shortened(tables.dims), **poolings}
+
+
 def _rows(tables: Tables) -> int | str | list[int]:
     if tables.rows == "from-data":
         return tables.rows
     rows = tables.model_copy(update={"max_rows": None, "counted": None}).sizes()
-    if rows == FIRST_CRITEO_ROWS:
-        return "criteo-kaggle"
-    return rows[0] if len(set(rows)) == 1 else list(rows)
+    return "criteo-kaggle" if rows == FIRST_CRITEO_ROWS else _shortened(rows)
+
+
+def _shortened(values: tuple[int, ...]) -> int | list[int]:
+    return values[0] if len(set(values)) == 1 else list(values)
 
 
 def _file_names(path: str) -> str:

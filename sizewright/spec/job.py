@@ -134,6 +134,8 @@ class Job(Record):
         if self.command is None:
             if without_ps:
                 raise ValueError("bounds.ps.replicas is 0, but a built-in model needs at least 1 PS for its tables")
+            if self.data.format != "synthetic" and set(self.model.tables.poolings) != {1}:
+                raise ValueError("model.tables.pooling needs data.format: synthetic, since a log has one id per column")
             return self
         for key in ("model", "data"):
             if key in self.model_fields_set and getattr(self, key) != type(getattr(self, key))():

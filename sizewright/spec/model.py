@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Literal, NamedTuple
 
 from pydantic import Field, field_validator, model_validator
 
@@ -29,36 +29,67 @@ of these sizes, which `criteo-kaggle` stood for at first."""
 # Far beyond any model: larger numbers are typing errors.
 _MAX_ROWS = 10**12
 _MAX_WIDTH = 10**6
+_MAX_DIM = 4096
+_MAX_POOLING = 10_000
+
+
+class TableGroup(NamedTuple):
+    """The tables whose rows have the same number of floats, by their numbers from 0."""
+
+    width: int
+    tables: tuple[int, ...]
 
 
 class Tables(Record):
-    """The embedding tables: their number, rows and width."""
+    """The embedding tables: their number, and of each its rows, dimension and pooling."""
 
     count: Count = Field(default=26, ge=1, le=4096, description="number of embedding tables")
     rows: Count | tuple[Count, ...] | Literal["criteo-kaggle", "from-data"] = Field(
         default="criteo-kaggle",
         description="rows of each table: one number, a list, `criteo-kaggle` (the log's 33,762,577 ids) or `from-data`",
     )
-    dim: Count = Field(default=16, ge=1, le=4096, description="embedding dimension")
+    dim: Count | tuple[Count, ...] = Field(
+        default=16, description="embedding dimension of each table: one number, or a list"
+    )
+    pooling: Count | tuple[Count, ...] = Field(
+        default=1,
+        description="ids a sample has in each table, whose rows are summed: one number (1: one-hot), or a list",
+    )
     max_rows: Count | None = Field(default=None, ge=1, description="ids are folded into at most this many rows a table")
 
     counted: tuple[Count, ...] | None = Field(default=None, description="filled in by Sizewright for rows: from-data")
 
     @model_validator(mode="after")
-    def _rows_match_count(self) -> Tables:
-        if isinstance(self.rows, tuple) and len(self.rows) != self.count:
-            raise ValueError(f"rows lists {format_count(len(self.rows), 'table')} but count is {self.count}")
+    def _lists_match_count(self) -> Tables:
+        for name, highest in (("rows", _MAX_ROWS), ("dim", _MAX_DIM), ("pooling", _MAX_POOLING)):
+            values = getattr(self, name)
+            if isinstance(values, tuple) and len(values) != self.count:
+                raise ValueError(f"{name} lists {format_count(len(values), 'table')} but count is {self.count}")
+            if not isinstance(values, str) and any(not 1 <= value <= highest for value in _listed(values, 1)):
+                raise ValueError(f"{name} must be 1 to {highest:,} for every table")
         if self.rows == "criteo-kaggle" and self.count != len(CRITEO_KAGGLE_ROWS):
             raise ValueError(f"criteo-kaggle has {len(CRITEO_KAGGLE_ROWS)} tables but count is {self.count}")
-        sizes = (self.rows,) if isinstance(self.rows, int) else self.rows if isinstance(self.rows, tuple) else ()
-        if any(not 1 <= size <= _MAX_ROWS for size in sizes):
-            raise ValueError(f"every table needs 1 to {_MAX_ROWS:,} rows")
         return self
 
     @property
     def known(self) -> bool:
         """Return whether the rows are known without reading the data."""
         return self.rows != "from-data" or self.counted is not None
+
+    @property
+    def dims(self) -> tuple[int, ...]:
+        """The dimension of each table."""
+        return _listed(self.dim, self.count)
+
+    @property
+    def poolings(self) -> tuple[int, ...]:
+        """The ids that a sample has in each table."""
+        return _listed(self.pooling, self.count)
+
+    @property
+    def id_columns(self) -> tuple[int, ...]:
+        """The table of each column of ids: a table has as many neighbouring columns as its pooling."""
+        return tuple(table for table, pooling in enumerate(self.poolings) for _ in range(pooling))
 
     def sizes(self, scale: float = 1.0) -> tuple[int, ...]:
         """Rows of each table after folding, times `scale` (at least one row each).
@@ -77,6 +108,10 @@ class Tables(Record):
             raise ValueError("the rows of these tables are still to be counted in the data")
         cap = self.max_rows or max(sizes)
         return tuple(max(1, round(min(size, cap) * scale)) for size in sizes)
+
+
+def _listed(values: int | tuple[int, ...], count: int) -> tuple[int, ...]:
+    return values if isinstance(values, tuple) else (values,) * count
 
 
 class Optimizer(Record):
@@ -108,6 +143,15 @@ class Model(Record):
         return value
 
     @property
-    def row_width(self) -> int:
-        """Floats of one embedding row: the dimension, and one linear weight where the family has a wide part."""
-        return self.tables.dim + (1 if self.family in ("wide_deep", "xdeepfm") else 0)
+    def row_widths(self) -> tuple[int, ...]:
+        """Floats of a row of each table: the dimension, and one linear weight where the family has a wide part."""
+        linear = self.family in ("wide_deep", "xdeepfm")
+        return tuple(dim + linear for dim in self.tables.dims)
+
+    @property
+    def table_groups(self) -> tuple[TableGroup, ...]:
+        """The tables by the width of their rows, narrow rows first. Mostly there is one group."""
+        tables: dict[int, list[int]] = {}
+        for table, width in enumerate(self.row_widths):
+            tables.setdefault(width, []).append(table)
+        return tuple(TableGroup(width, tuple(tables[width])) for width in sorted(tables))

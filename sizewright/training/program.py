@@ -21,7 +21,10 @@ class Program(Protocol):
     """New embedding rows are drawn from ±init_scale/√width."""
 
     def network(self, job: Job) -> nn.Module:
-        """Return a network of dense columns (n, features) and embedded ids (n, tables, width).
+        """Return a network of dense columns (n, features) and embedded tables (n, tables, width).
+
+        Where tables have rows of several widths, it gets a tuple of them, one per group of `Model.table_groups`. The
+        rows of a sample's ids in a table are summed.
 
         It must have the same weights in every worker.
         """

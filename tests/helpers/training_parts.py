@@ -23,7 +23,7 @@ from sizewright.training.ps.embedding import EmbeddingStore, make_keys
 from sizewright.training.ps.hash_index import Keys, Slots
 from sizewright.training.ps.optimizers import Floats, make_rule
 from sizewright.training.ps.parameter_server import ParameterServer
-from sizewright.training.ps.routing import Routing, Server
+from sizewright.training.ps.routing import Lookup, Routing, Server
 from sizewright.training.ps.sync import AsyncUpdates, SyncRounds
 from sizewright.training.transport.exchange import NO_FLOATS, PUSH, WANT_DENSE, ExchangeRequest
 from sizewright.training.transport.links import TcpTransport
@@ -53,7 +53,8 @@ def small_job(
     optimizer: str = "adagrad",
     rate: float = 0.05,
     rows: tuple[int, ...] = (50, 200, 30, 500),
-    dim: int = 4,
+    dim: int | tuple[int, ...] = 4,
+    pooling: int | tuple[int, ...] = 1,
     batch_size: int = 64,
     sync: str = "async",
     dense_sync_steps: int = 1,
@@ -63,7 +64,7 @@ def small_job(
         model=Model(
             family=family,
             dense_features=5,
-            tables=Tables(count=len(rows), rows=rows, dim=dim),
+            tables=Tables(count=len(rows), rows=rows, dim=dim, pooling=pooling),
             bottom_mlp=(16,),
             top_mlp=(16,),
             cross_layers=2,
@@ -76,7 +77,7 @@ def small_job(
 
 
 def make_ps(
-    width: int = 2,
+    width: int | Sequence[int] = 2,
     *,
     name: str = "sgd",
     rate: float = 1.0,
@@ -91,8 +92,9 @@ def make_ps(
 ) -> ParameterServer:
     optimizer = Optimizer(name=name, learning_rate=rate)
     weights = np.zeros(dense, np.float32) if isinstance(dense, int) else dense
+    row_widths = [width] if isinstance(width, int) else width
     return ParameterServer(
-        EmbeddingStore(width, make_rule(optimizer), seed=seed, init_scale=init_scale),
+        [EmbeddingStore(each, make_rule(optimizer), seed=seed, init_scale=init_scale) for each in row_widths],
         DenseSlice(start, weights, dense_rule(optimizer), total=total),
         lambda changed: SyncRounds(changed) if sync else AsyncUpdates(changed, staleness),
         version=version,
@@ -121,12 +123,12 @@ def request(
         push_tag or 0,
         start,
         end,
-        np.array(push_keys, np.int64),
-        np.array(grads, np.float32).reshape(-1, width),
+        (np.array(push_keys, np.int64),),
+        (np.array(grads, np.float32).reshape(-1, width),),
         np.array([(start, end)] if dense.size else [], np.int64).reshape(-1, 2),
         dense,
         tag,
-        np.array(keys, np.int64),
+        (np.array(keys, np.int64),),
     )
 
 
@@ -145,7 +147,7 @@ class Cluster:
         plan = Routing.even(tuple(Server(i + 1, ("", 0)) for i in range(servers)), self.dense.size)
         for i, part in enumerate(plan.slices()):
             ps = make_ps(
-                job.model.row_width, name=optimizer.name, rate=optimizer.learning_rate, dense=self.dense[part],
+                widths(job), name=optimizer.name, rate=optimizer.learning_rate, dense=self.dense[part],
                 start=part.start, sync=training.sync == "sync", staleness=training.max_staleness, seed=i,
                 total=self.dense.size,
             )  # fmt: skip
@@ -153,14 +155,14 @@ class Cluster:
         self.routing = plan._replace(servers=servers_for(self.running))
 
     def router(self, worker: int) -> PsClient:
-        return PsClient(TcpTransport(TOKEN), worker, self.routing, self.job.model.row_width, patience_s=20)
+        return PsClient(TcpTransport(TOKEN), worker, self.routing, widths(self.job), patience_s=20)
 
-    def read(self, keys: Keys) -> tuple[Floats, Floats]:
-        """Return rows of keys (new keys get a row) and all dense weights; no round waits for this reader."""
+    def read(self, *keys: Keys) -> tuple[list[Floats], Floats]:
+        """Return rows of keys of each width (new keys get a row) and all dense weights; no round waits for it."""
         reader = next(_READER_NUMBERS)
         router = self.router(reader)
         try:
-            return pull(router, keys, self.dense.size)
+            return pull_all(router, keys, self.dense.size)
         finally:
             router.close()
             for server in self.running:
@@ -168,18 +170,19 @@ class Cluster:
 
     def predict(self, batch: Batch) -> Floats:
         """Return the logits of a batch for the current weights of the servers."""
-        rows, dense = self.read(make_keys(batch.ids))
+        keys = keys_by_width(self.job, batch)
+        rows, dense = self.read(*(of_width.ravel() for of_width in keys))
         network = make_network(self.job.model)
         FlatWeights(network).weights[:] = dense
-        embedded = rows.reshape(*batch.ids.shape, self.job.model.row_width)
+        of_ids = [torch.from_numpy(r.reshape(*k.shape, -1)) for r, k in zip(rows, keys, strict=True)]
         with torch.no_grad():
-            logits: Floats = network(torch.from_numpy(batch.dense), torch.from_numpy(embedded)).numpy()
+            logits: Floats = network(torch.from_numpy(batch.dense), pooled(self.job, of_ids)).numpy()
         return logits
 
     def worker(self, feed: ListSource, number: int = 1) -> Worker:
         training = self.job.training
         return Worker(
-            NetworkStep(make_network(self.job.model), BuiltIn().loss),
+            NetworkStep(self.job.model, make_network(self.job.model), BuiltIn().loss),
             feed,
             self.router(number),
             sync=training.sync == "sync",
@@ -202,19 +205,46 @@ def serving(job: Job, servers: int) -> Iterator[Cluster]:
 
 def pull(router: PsClient, keys: Keys, dense: int = 0) -> tuple[Floats, Floats]:
     """Return rows in the order of the keys, and the dense weights."""
-    lookup = router.routing.lookup(keys)
-    rows, weights = np.empty((len(lookup.keys), router.width), np.float32), np.zeros(dense, np.float32)
-    router.send(None, Pull(1, lookup), DensePush(), WANT_DENSE if dense else 0)
+    (rows,), weights = pull_all(router, [keys], dense)
+    return rows, weights
+
+
+def pull_all(router: PsClient, keys: Sequence[Keys], dense: int = 0) -> tuple[list[Floats], Floats]:
+    """Return rows of each width in the order of the keys, and the dense weights."""
+    lookups = [router.routing.lookup(some) for some in keys]
+    rows, weights = router.empty_rows(lookups), np.zeros(dense, np.float32)
+    router.send(None, Pull(1, lookups), DensePush(), WANT_DENSE if dense else 0)
     router.receive(rows, weights)
-    return rows[lookup.inverse], weights
+    return [of_width[lookup.inverse] for of_width, lookup in zip(rows, lookups, strict=True)], weights
 
 
-def push(router: PsClient, tag: int, lookup: object, version: int, grads: Floats, dense: Floats = NO_FLOATS) -> None:
+def widths(job: Job) -> list[int]:
+    """Return the widths of a job's rows."""
+    return [group.width for group in job.model.table_groups]
+
+
+def keys_by_width(job: Job, batch: Batch) -> list[Keys]:
+    """Return the keys (n, columns) of a batch's ids for each width of rows."""
+    tables = np.array(job.model.tables.id_columns)
+    keys = make_keys(batch.ids, tables).reshape(batch.ids.shape)
+    return [keys[:, np.isin(tables, group.tables)] for group in job.model.table_groups]
+
+
+def pooled(job: Job, rows: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+    """Return embedded tables (n, tables, width) of the rows (n, columns, width) of each width."""
+    poolings = job.model.tables.poolings
+    return [
+        torch.stack([part.sum(1) for part in of_width.split([poolings[i] for i in group.tables], dim=1)], 1)
+        for of_width, group in zip(rows, job.model.table_groups, strict=True)
+    ]
+
+
+def push(router: PsClient, tag: int, lookup: Lookup, version: int, grads: Floats, dense: Floats = NO_FLOATS) -> None:
     """Push gradients of new samples without a pull."""
     start, end = new_sample()
     dense_push = DensePush(dense, np.array([(start, end)])) if dense.size else DensePush()
-    router.send(OutgoingPush(tag, version, lookup, grads, start, end), None, dense_push, 0)  # type: ignore[arg-type]
-    router.receive(np.empty((0, router.width), np.float32), NO_FLOATS)
+    router.send(OutgoingPush(tag, version, [lookup], [grads], start, end), None, dense_push, 0)
+    router.receive(router.empty_rows(), NO_FLOATS)
 
 
 class ListSource:

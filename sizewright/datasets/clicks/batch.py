@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 
 class Batch(NamedTuple):
-    """Samples in columns: `labels` (n,), `dense` (n, dense_features), `ids` (n, tables)."""
+    """Samples in columns: `labels` (n,), `dense` (n, dense_features), `ids` (n, id columns)."""
 
     labels: NDArray[np.float32]
     dense: NDArray[np.float32]

@@ -14,7 +14,7 @@ from sizewright.datasets.clicks.batch import Batch
 from sizewright.datasets.clicks.blocks import Parsed, select
 from sizewright.datasets.clicks.files import Block, LogFile, cut
 from sizewright.datasets.clicks.logs import BLOCK_BYTES, ClickLog, join
-from sizewright.datasets.clicks.source import open_log
+from sizewright.datasets.clicks.source import column_rows, open_log, synthetic_log
 from sizewright.datasets.clicks.synthetic import SyntheticLog
 from sizewright.datasets.malloc import keep_freed_memory
 from sizewright.errors import ClickLogError
@@ -27,7 +27,7 @@ class SampleSource(Protocol):
     """An endless sequence of samples, read by their numbers from 0, for use by one thread."""
 
     def read(self, start: int, count: int) -> Batch:
-        """Read samples `start` to `start + count - 1`: labels (n,), dense (n, dense_features), ids (n, tables).
+        """Read samples `start` to `start + count - 1`: labels (n,), dense (n, dense_features), ids (n, id columns).
 
         A log repeats after its last line. Broken and blank lines keep their numbers but are skipped, so that n may be
         less than `count`, even 0. The arrays may be views: do not write to them. Raises ClickLogError when the log
@@ -49,9 +49,8 @@ def open_samples(job: Job, *, scale: float = 1.0, seed: int = 0) -> SampleSource
             "Count them with count_rows(job), or list them as model.tables.rows.",
         )
     if job.data.format == "synthetic":
-        log = SyntheticLog(tables.sizes(), dense_features=job.model.dense_features, zipf=job.data.zipf, seed=seed)
-        return _Folded(SyntheticSamples(log), tables.sizes(scale))
-    return _Folded(LogSamples(open_log(job)), tables.sizes(scale))
+        return _Folded(SyntheticSamples(synthetic_log(job, seed)), column_rows(tables, scale))
+    return _Folded(LogSamples(open_log(job)), column_rows(tables, scale))
 
 
 class SyntheticSamples:
@@ -240,7 +239,7 @@ class _FileIndex:
 
 
 class _Folded:
-    """The same samples with ids % rows, table by table."""
+    """The same samples with ids % rows, column by column."""
 
     def __init__(self, source: SampleSource, rows: tuple[int, ...]) -> None:
         self._source, self._rows = source, np.array(rows, dtype=np.int64)

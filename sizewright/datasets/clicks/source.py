@@ -11,6 +11,7 @@ from sizewright.datasets.clicks.logs import ClickLog
 from sizewright.datasets.clicks.synthetic import SyntheticLog
 from sizewright.errors import ClickLogError
 from sizewright.spec import Job
+from sizewright.spec.model import Tables
 
 
 def open_source(
@@ -35,9 +36,26 @@ def open_source(
         )
     size = batch_size or job.training.batch_size
     if job.data.format == "synthetic":
-        log = SyntheticLog(tables.sizes(), dense_features=job.model.dense_features, zipf=job.data.zipf, seed=seed)
-        return fold(log.batches(size, shard=shard), tables.sizes(scale))
-    return fold(open_log(job).batches(size, shard=shard, repeat=True), tables.sizes(scale))
+        return fold(synthetic_log(job, seed).batches(size, shard=shard), column_rows(tables, scale))
+    return fold(open_log(job).batches(size, shard=shard, repeat=True), column_rows(tables, scale))
+
+
+def synthetic_log(job: Job, seed: int = 0) -> SyntheticLog:
+    """Return the synthetic log of a job."""
+    tables = job.model.tables
+    return SyntheticLog(
+        tables.sizes(),
+        dense_features=job.model.dense_features,
+        zipf=job.data.zipf,
+        seed=seed,
+        pooling=tables.poolings,
+    )
+
+
+def column_rows(tables: Tables, scale: float) -> tuple[int, ...]:
+    """Return the rows, times `scale`, of the table of each column of ids."""
+    sizes = tables.sizes(scale)
+    return tuple(sizes[table] for table in tables.id_columns)
 
 
 def open_log(job: Job) -> ClickLog:
@@ -53,7 +71,7 @@ def open_log(job: Job) -> ClickLog:
 
 
 def fold(batches: Iterator[Batch], rows: tuple[int, ...]) -> Iterator[Batch]:
-    """Yield the same batches with ids % rows, table by table."""
+    """Yield the same batches with ids % rows, column by column."""
     sizes = np.array(rows, dtype=np.int64)
     for batch in batches:
         beyond = (batch.ids >= sizes).any()

@@ -33,31 +33,40 @@ _MISSING_IDS = (0, 0, 0.04, 0.04, 0, 0.16, 0, 0, 0, 0, 0, 0.04, 0, 0, 0, 0.04, 0
 
 
 class SyntheticLog:
-    """An endless log of `dense_features` numeric columns, and ids of tables of `rows[t]` rows.
+    """An endless log of `dense_features` numeric columns, and of `pooling[t]` ids of each table of `rows[t]` rows.
 
     Ids of table t are ranks in [0, rows[t]): id k has the mass of [k + 1, k + 2) under the density ∝ x^-zipf on
     [1, rows[t] + 1), the continuous form of Zipf's law; 0 is the most frequent id, and zipf 0 is uniform. Numeric
     columns are log(1 + count) of log-normal counts. A label is 1 with the probability that `true_probability` gives:
-    the logistic of weighted numeric columns plus one pseudo-random effect for each table's id. The seed determines
+    the logistic of weighted numeric columns plus one pseudo-random effect for each id of a table. The seed determines
     everything. Raises ValueError without a table, or for a table without a row.
     """
 
-    def __init__(self, rows: Sequence[int], *, dense_features: int = 13, zipf: float = 1.05, seed: int = 0) -> None:
+    def __init__(
+        self,
+        rows: Sequence[int],
+        *,
+        dense_features: int = 13,
+        zipf: float = 1.05,
+        seed: int = 0,
+        pooling: Sequence[int] | None = None,
+    ) -> None:
         if not rows or min(rows) < 1:
             raise ValueError("rows must list at least one table of at least one row")
         self.rows, self.dense_features, self.zipf, self.seed = tuple(rows), dense_features, zipf, seed
-        self._spans = np.array([_span(count, zipf) for count in rows])
-        self._last = np.array(rows, dtype=np.int64) - 1
+        columns = np.ones(len(rows), np.int64) if pooling is None else np.array(pooling)
+        self._spans = np.repeat([_span(count, zipf) for count in rows], columns)
+        self._last = np.repeat(np.array(rows, dtype=np.int64) - 1, columns)
         self._levels = _levels()
         rng = np.random.default_rng(np.random.SeedSequence(seed))
         self._effects = rng.standard_normal(_EFFECTS).astype(np.float32)
-        self._starts = rng.integers(_EFFECTS, size=len(rows))
+        self._starts = np.repeat(rng.integers(_EFFECTS, size=len(rows)), columns)
         self._weights = rng.standard_normal(dense_features).astype(np.float32)
         self._bias = np.float32(0.0)
         self._calibrate(rng)
 
     def batches(self, batch_size: int, *, shard: tuple[int, int] = (0, 1)) -> Iterator[Batch]:
-        """Yield endless batches: labels (n,), dense (n, dense_features), ids (n, tables).
+        """Yield endless batches: labels (n,), dense (n, dense_features), ids (n, id columns).
 
         `shard` (i, n) draws from stream i of the seed, which is independent of the others and the same for every n.
         """
@@ -80,7 +89,7 @@ class SyntheticLog:
 
     def _features(self, rng: np.random.Generator, count: int) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
         levels = rng.integers(_DENSE_LEVELS, size=(count, self.dense_features), dtype=np.uint16)
-        uniform = rng.random((count, len(self.rows)))
+        uniform = rng.random((count, len(self._last)))
         return self._levels[levels], np.minimum(self._ranks(uniform), self._last)
 
     def _ranks(self, uniform: NDArray[np.float64]) -> NDArray[np.int64]:

@@ -19,9 +19,9 @@ from sizewright.errors import InputError
 from sizewright.models._base import check_share
 from sizewright.models.memory.memory_model import (
     INDEX_BYTES_PER_ROW,
+    group_rows,
     index_bytes,
     largest_partition,
-    row_bytes,
     state_floats,
 )
 from sizewright.models.memory.row_growth import RowGrowth
@@ -82,17 +82,40 @@ def forecast(
         )
     if not ps >= 1:
         raise InputError(f"ps must be 1 or more, got {ps}.", "Give the number of PS.")
-    return peak_of(job, np.sum([table.draw(samples) for table in tables], axis=0), ps, base_bytes, reserved_rows)
+    return peak_of(job, drawn_rows(job, tables, samples), ps, base_bytes, reserved_rows)
 
 
-def peak_of(job: Job, rows: Floats, ps: int, base_bytes: float, reserved_rows: float) -> EmbeddingMemory:
-    """Return the peak of the fullest of `ps` PS when all tables together have `rows` rows (d,)."""
-    fullest = largest_partition(rows, np.array(float(ps)))
-    width = job.model.row_width
-    state = state_floats(job.model.optimizer.name, width)
-    capacity = max(reserved_rows / ps, MIN_CAPACITY)
-    peak = peak_rows(fullest, capacity, max(width, state) / (width + state))
-    return EmbeddingMemory(base_bytes + peak * row_bytes(job) + index_peak_bytes(fullest, capacity))
+def drawn_rows(job: Job, tables: Sequence[RowGrowth], samples: float) -> list[Floats]:
+    """Return draws (d,) of the rows after `samples` of the tables of each width, from the growth of each table."""
+    draws = [table.draw(samples) for table in tables]
+    return [np.sum([draws[i] for i in group.tables], axis=0) for group in job.model.table_groups]
+
+
+def shared_by_width(job: Job, rows: Floats) -> list[Floats]:
+    """Return the rows (d,) of the tables of each width, where only those of all tables together are known.
+
+    They are shared out as the rows of the job's tables are.
+    """
+    groups = group_rows(job)
+    total = sum(group.rows for group in groups)
+    return [rows * (group.rows / total) for group in groups]
+
+
+def peak_of(job: Job, rows: Sequence[Floats], ps: int, base_bytes: float, reserved_rows: float) -> EmbeddingMemory:
+    """Return the peak of the fullest of `ps` PS when the tables of each width have `rows` rows, arrays (d,).
+
+    Arrays of all widths count as if they were copied at the same time. Reserved rows are shared out as by
+    `shared_by_width`.
+    """
+    reserved = shared_by_width(job, np.array(reserved_rows))
+    draws: Floats = np.full(1, base_bytes)
+    for group, size, of_group, capacity in zip(job.model.table_groups, group_rows(job), rows, reserved, strict=True):
+        fullest = largest_partition(of_group, np.array(float(ps)))
+        state = state_floats(job.model.optimizer.name, group.width)
+        at_first = max(float(capacity) / ps, MIN_CAPACITY)
+        peak = peak_rows(fullest, at_first, max(group.width, state) / (group.width + state))
+        draws = draws + (peak * size.bytes_each + index_peak_bytes(fullest, at_first))
+    return EmbeddingMemory(draws)
 
 
 def peak_rows(rows: Floats, capacity: float, share: float = 1.0) -> Floats:

@@ -1,8 +1,9 @@
 """Bytes per PS and per worker: counted from tables and optimizer, and corrected by measured peaks.
 
-    PS:     base + rows·((width + state)·4 + 9) + index places·4 + dense·(1 + state of one)·4/p + buffers
+    PS:     base + Σ (rows·((width + state)·4 + 9) + index places·4) + dense·(1 + state of one)·4/p + buffers
     worker: base + dense·12 + m·bytes per sample
 
+The sum runs over the widths of rows: tables whose rows are equally wide share arrays and an index.
 `dense` is the number of dense weights; a worker has these, their gradients, and a copy that it sends. `buffers` hold
 the rows, keys and gradients that all workers exchange with the PS. The counted parts follow the engine's own data
 structures: rows with their optimizer state in float32, a hash index of at most half load with 4 bytes a place, and a
@@ -46,15 +47,29 @@ def state_floats(optimizer: str, width: int) -> int:
     return {"sgd": 0, "rowwise_adagrad": 1, "adagrad": width, "adam": 2 * width}[optimizer]
 
 
-def row_bytes(job: Job) -> int:
-    """Return the bytes of one row and its optimizer state."""
-    width = job.model.row_width
-    return 4 * (width + state_floats(job.model.optimizer.name, width))
+def row_bytes(job: Job) -> tuple[int, ...]:
+    """Return the bytes of one row of each table, with its optimizer state."""
+    optimizer = job.model.optimizer.name
+    return tuple(4 * (width + state_floats(optimizer, width)) for width in job.model.row_widths)
 
 
 def table_bytes(job: Job) -> int:
     """Return the bytes of the rows of all tables and their optimizer state."""
-    return sum(job.model.tables.sizes()) * row_bytes(job)
+    return sum(rows * size for rows, size in zip(job.model.tables.sizes(), row_bytes(job), strict=True))
+
+
+class GroupRows(NamedTuple):
+    """The rows of all tables of one width, and the bytes of one of them with its optimizer state."""
+
+    rows: float
+    bytes_each: int
+
+
+def group_rows(job: Job) -> list[GroupRows]:
+    """Return the rows of each group of tables, in the order of `Model.table_groups`."""
+    sizes, each = job.model.tables.sizes(), row_bytes(job)
+    groups = job.model.table_groups
+    return [GroupRows(float(sum(sizes[i] for i in group.tables)), each[group.tables[0]]) for group in groups]
 
 
 def index_bytes(rows: Floats) -> Floats:
@@ -75,20 +90,28 @@ def largest_partition(rows: Floats | float, ps: Floats) -> Floats:
 def dense_floats(job: Job) -> int:
     """Return the number of dense weights of the network."""
     model = job.model
-    tables, dim = model.tables.count, model.tables.dim
+    tables, dims = model.tables.count, model.tables.dims
+    dim = max(dims)
+    projections = sum(each * dim for each in dims if each < dim)
     if model.family == "dlrm":
         fields = tables + 1
         bottom = _mlp(model.dense_features, (*model.bottom_mlp, dim))
-        return bottom + _mlp(dim + fields * (fields - 1) // 2, (*model.top_mlp, 1))
-    width = tables * dim + model.dense_features
+        return bottom + projections + _mlp(dim + fields * (fields - 1) // 2, (*model.top_mlp, 1))
+    width = sum(dims) + model.dense_features
     deep = _mlp(width, (*model.top_mlp, 1))
     if model.family == "dcn":
         return deep + model.cross_layers * width * (width + 1)
     if model.family == "xdeepfm":
         inputs = (tables, *model.cin[:-1])
         maps = sum(out * (into * tables + 1) for into, out in zip(inputs, model.cin, strict=True))
-        return deep + maps + sum(model.cin) + 1
+        return deep + projections + maps + sum(model.cin) + 1
     return deep
+
+
+def id_floats(job: Job) -> int:
+    """Return the floats of the rows of a sample's ids."""
+    model = job.model
+    return sum(ids * width for ids, width in zip(model.tables.poolings, model.row_widths, strict=True))
 
 
 def _mlp(width: int, widths: tuple[int, ...]) -> int:
@@ -174,30 +197,35 @@ class MemoryModel(MeasuredPeaks):
         self, ps: Floats, workers: Floats, table_scale: Floats | float = 1.0, batch_size: Floats | None = None
     ) -> Floats:
         """Return the peak bytes of the fullest of `ps` PS (n,), with the share `table_scale` of the job's rows."""
-        total_rows = float(sum(self.job.model.tables.sizes()))
-        rows = largest_partition(total_rows, ps) * table_scale
-        optimizer, width = self.job.model.optimizer.name, self.job.model.row_width
-        dense = dense_floats(self.job) * 4 * (1 + state_floats(optimizer, 1)) / ps  # each weight is a row of its own
+        rows_and_indexes: Floats = np.zeros(1)
+        for group in group_rows(self.job):
+            rows = largest_partition(group.rows, ps) * table_scale
+            rows_and_indexes = rows_and_indexes + (rows * group.bytes_each + index_bytes(rows))
+        state = state_floats(self.job.model.optimizer.name, 1)  # each dense weight is a row of its own
+        dense = dense_floats(self.job) * 4 * (1 + state) / ps
         batch = self.job.training.batch_size if batch_size is None else batch_size
-        lookups = batch * self.job.model.tables.count
-        buffers = workers * 4 * (lookups * (width + 2) + 2 * dense_floats(self.job)) / ps
-        counted = rows * row_bytes(self.job) + index_bytes(rows) + dense + buffers
-        return self.ps_base_bytes + counted
+        exchanged = batch * self._exchanged_floats() + 2 * dense_floats(self.job)
+        buffers: Floats = workers * 4 * exchanged / ps
+        return self.ps_base_bytes + (rows_and_indexes + dense + buffers)
 
     def worker_bytes(self, batch_size: Floats) -> Floats:
         """Return the peak bytes of a worker (n,)."""
         model = self.job.model
-        fields = model.tables.count * (model.row_width + 2)
-        activations = sum(model.top_mlp) + (model.tables.count + 1) ** 2
+        tables, dims = model.tables.count, model.tables.dims
+        activations = sum(model.top_mlp) + (tables + 1) ** 2
         if model.family == "dlrm":
             activations += sum(model.bottom_mlp)
         if model.family == "xdeepfm":
-            activations += sum(model.cin) * model.tables.count * model.tables.dim
+            activations += sum(model.cin) * tables * max(dims)
         if model.family == "dcn":
-            activations += 2 * model.cross_layers * model.tables.count * model.tables.dim
-        per_sample = 4 * (2 * fields + 3 * activations)
-        batch_bytes = self.worker_batch_factor * batch_size * per_sample
+            activations += 2 * model.cross_layers * sum(dims)
+        per_sample = 4 * (2 * self._exchanged_floats() + 3 * activations)
+        batch_bytes: Floats = self.worker_batch_factor * batch_size * per_sample
         return self.worker_base_bytes + 12.0 * dense_floats(self.job) + batch_bytes
+
+    def _exchanged_floats(self) -> int:
+        """Return the floats of a sample's rows and keys, which are exchanged with the PS; a key takes two."""
+        return id_floats(self.job) + 2 * sum(self.job.model.tables.poolings)
 
     def scale_that_fits(self, limit_bytes: float) -> float:
         """Return the largest table scale, at most 1, at which a single PS stays within `limit_bytes`."""

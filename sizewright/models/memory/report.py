@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sizewright.models.memory._base import round_within_bounds
-from sizewright.models.memory.embedding import peak_of
+from sizewright.models.memory.embedding import drawn_rows, peak_of
 from sizewright.models.memory.memory_model import MARGIN, MemoryModel, index_bytes, state_floats
 from sizewright.models.memory.row_growth import RowGrowth
 from sizewright.models.table import Table
@@ -34,7 +34,7 @@ def report(
     sizes = job.model.tables.sizes()
     ranges = ranges or [(rows, rows) for rows in sizes]
     tables = tuple(_table(job, i, rows, *ranges[i]) for i, rows in enumerate(sizes))
-    rows = None if growth is None else np.sum([table.draw(job.samples or 0) for table in growth], axis=0)
+    rows = None if growth is None else drawn_rows(job, growth, job.samples or 0)
     servers = tuple(_server(model, ps, cluster, rows) for ps in range(1, job.bounds.ps.replicas[1] + 1))
     fitting = [s.ps for s in servers if s.fits]
     rests_on = (
@@ -96,9 +96,10 @@ def _needed_ps(model: MemoryModel, cluster: Cluster | None) -> int | None:
 
 
 def _table(job: Job, number: int, rows: int, lower: int, upper: int) -> TableMemory:
-    width = job.model.row_width
-    total = float(sum(job.model.tables.sizes()))
-    shared_index = float(index_bytes(np.array([total]))[0])
+    width = job.model.row_widths[number]
+    sizes, widths = job.model.tables.sizes(), job.model.row_widths
+    total = float(sum(size for size, other in zip(sizes, widths, strict=True) if other == width))
+    shared_index = float(index_bytes(np.array([total]))[0])  # of all tables of this width
     return TableMemory(
         table=number,
         rows=rows,
@@ -110,7 +111,9 @@ def _table(job: Job, number: int, rows: int, lower: int, upper: int) -> TableMem
     )
 
 
-def _server(model: MemoryModel, ps: int, cluster: Cluster | None, rows: NDArray[np.float64] | None) -> ServerOption:
+def _server(
+    model: MemoryModel, ps: int, cluster: Cluster | None, rows: Sequence[NDArray[np.float64]] | None
+) -> ServerOption:
     bounds = model.job.bounds
     workers = np.array([float(bounds.worker.replicas[1])])
     need = int(_ps_bytes(model, np.array([float(ps)]))[0])

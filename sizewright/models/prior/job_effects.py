@@ -206,7 +206,7 @@ def describe(job: Job, table_scale: float = 1.0) -> Floats:
         work["layer_floats"] / batch,
         job.model.tables.count,
         work["rows"] / batch,
-        job.model.row_width,
+        sum(job.model.row_widths) / job.model.tables.count,
         work["weights"],
         work["embedding_bytes"],
     ]

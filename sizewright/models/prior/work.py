@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from sizewright.models.memory.memory_model import dense_floats, state_floats, table_bytes
+from sizewright.models.memory.memory_model import dense_floats, id_floats, state_floats, table_bytes
 from sizewright.spec import Job, Model
 
 Floats = NDArray[np.float64]
@@ -83,22 +83,25 @@ def distinct_rows(rows: int, zipf: float, draws: float) -> float:
 def _count(job: Job, batch: float, scale: float) -> tuple[float, ...]:
     """Return the fields of `Work` for one batch size and share of the rows."""
     model = job.model
-    sizes = Counter(model.tables.sizes(scale))
-    rows = sum(count * distinct_rows(size, job.data.zipf, batch) for size, count in sizes.items())
-    ids = batch * model.tables.count
-    width = model.row_width
-    flops, layer_floats, outer = network_work(model)
     optimizer = model.optimizer.name
+    kinds = Counter(zip(model.tables.sizes(scale), model.row_widths, model.tables.poolings, strict=True))
+    rows = row_floats = row_state = 0.0
+    for (size, width, ids), count in kinds.items():
+        distinct = count * distinct_rows(size, job.data.zipf, batch * ids)
+        rows += distinct
+        row_floats += distinct * width
+        row_state += distinct * state_floats(optimizer, width)
+    flops, layer_floats, outer = network_work(model)
     dense_optimizer = "adagrad" if optimizer == "rowwise_adagrad" else optimizer
     weights = float(dense_floats(job))
     return (
         batch,
         batch * model.dense_features,
-        ids,
+        batch * sum(model.tables.poolings),
         rows,
-        rows * width,
-        rows * state_floats(optimizer, width),
-        ids * width,
+        row_floats,
+        row_state,
+        batch * id_floats(job),
         batch * flops,
         batch * layer_floats,
         batch * sum(outer),
@@ -112,7 +115,10 @@ def _count(job: Job, batch: float, scale: float) -> tuple[float, ...]:
 def network_work(model: Model) -> tuple[float, float, list[int]]:
     """Return operations of a sample, forward and back, floats that layers put out, and floats of each outer product."""
     outer: list[int] = []
-    tables, dim = model.tables.count, model.tables.dim
+    tables, dims = model.tables.count, model.tables.dims
+    dim = max(dims)
+    narrow = [each for each in dims if each < dim]
+    projections = (sum(each * dim for each in narrow), len(narrow) * dim)
     if model.family == "dlrm":
         fields = tables + 1
         pairs = fields * (fields - 1) // 2
@@ -120,16 +126,18 @@ def network_work(model: Model) -> tuple[float, float, list[int]]:
             _mlp(model.dense_features, (*model.bottom_mlp, dim)),
             (fields * fields * dim, fields * (dim + fields)),
             _mlp(dim + pairs, (*model.top_mlp, 1)),
+            projections,
         ]
     else:
-        width = tables * dim + model.dense_features
+        width = sum(dims) + model.dense_features
         parts = [_mlp(width, (*model.top_mlp, 1)), (0, width)]
         if model.family == "dcn":
             parts += [(width * width, 3 * width)] * model.cross_layers
         if model.family == "xdeepfm":
             inputs = (tables, *model.cin[:-1])
             outer = [maps * tables * dim for maps in inputs]
-            parts += [(a * tables * b * dim, 2 * b * dim) for a, b in zip(inputs, model.cin, strict=True)]
+            layers = [(a * tables * b * dim, 2 * b * dim) for a, b in zip(inputs, model.cin, strict=True)]
+            parts += [projections, *layers]
     return _FORWARD_AND_BACK * sum(part[0] for part in parts), float(sum(part[1] for part in parts)), outer
 
 

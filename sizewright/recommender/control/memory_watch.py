@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from sizewright.models.memory.embedding import EmbeddingMemory, peak_of
+from sizewright.models.memory.embedding import EmbeddingMemory, peak_of, shared_by_width
 from sizewright.models.memory.memory_model import DEFAULT_PS_BASE_BYTES, MARGIN
 from sizewright.models.memory.row_growth import RowGrowth
 from sizewright.recommender.control.windows import Window
@@ -104,4 +104,4 @@ class MemoryWatch:
         Rows are spread as unevenly as observed while the number of PS stays, else evenly.
         """
         imbalance = max(1.0, self.fullest.share * ps) if self.fullest and self.fullest.ps == ps else 1.0
-        return peak_of(self._job, rows * imbalance, ps, base_bytes, 0.0)
+        return peak_of(self._job, shared_by_width(self._job, rows * imbalance), ps, base_bytes, 0.0)

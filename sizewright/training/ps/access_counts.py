@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from sizewright.training.ps.hash_index import Keys
@@ -27,12 +29,13 @@ class AccessCounts:
         self._window = np.zeros(PARTITIONS, np.int64)
         self._previous_window = np.zeros(PARTITIONS, np.int64)
 
-    def add(self, keys: Keys) -> None:
-        """Take the distinct keys of a pull; every eighth pull is counted."""
+    def add(self, keys: Sequence[Keys]) -> None:
+        """Take the distinct keys of a pull, arrays (n,); every eighth pull is counted."""
         self._pulls += 1
         if self._pulls % _PULLS_PER_SAMPLE:
             return
-        self._window += np.bincount(partition_of(keys), minlength=PARTITIONS)
+        for some in keys:
+            self._window += np.bincount(partition_of(some), minlength=PARTITIONS)
         if self._pulls % (_SAMPLES_PER_WINDOW * _PULLS_PER_SAMPLE) == 0:
             self._previous_window = self._window
             self._window = np.zeros(PARTITIONS, np.int64)

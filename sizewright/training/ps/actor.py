@@ -12,7 +12,7 @@ from sizewright.spec import Job, Role
 from sizewright.training.leases.sample_ranges import SampleRanges
 from sizewright.training.ps.applied import AppliedGroup
 from sizewright.training.ps.dense import DenseSlice, dense_rule
-from sizewright.training.ps.embedding import TABLE_SHIFT, EmbeddingStore
+from sizewright.training.ps.embedding import TABLE_SHIFT, EmbeddingStore, insert_rows
 from sizewright.training.ps.migration import Migration, MigrationStats, copy_snapshot, copy_unread
 from sizewright.training.ps.optimizers import Floats, make_rule
 from sizewright.training.ps.parameter_server import ParameterServer, WorkerState
@@ -43,7 +43,8 @@ class PsSetup(NamedTuple):
     token: bytes
     host: str
     memory_bytes: int
-    expected_rows: int
+    expected_rows: tuple[int, ...]
+    """For each width of rows."""
     init_scale: float
     staleness: int | None
     dense: Floats
@@ -68,7 +69,7 @@ class PsActor(Replica):
         self._ps: ParameterServer | None = None
         self._server: PsServer | None = None
         self._setup: PsSetup | None = None
-        self._store: EmbeddingStore | None = None
+        self._stores: list[EmbeddingStore] = []
         self._filled_with: object = None
         self._migration: Migration | None = None
         self._peers: dict[int, Peer] = {}
@@ -78,16 +79,17 @@ class PsActor(Replica):
 
     def load(self, job: Job, program: object) -> None:
         """Load libraries and warm them up, since the first calls take several times as long."""
-        width = job.model.row_width
+        rule, widths = make_rule(job.model.optimizer), [group.width for group in job.model.table_groups]
         dense = DenseSlice(0, np.zeros(8, np.float32), dense_rule(job.model.optimizer))
-        ps = ParameterServer(EmbeddingStore(width, make_rule(job.model.optimizer)), dense, AsyncUpdates)
+        ps = ParameterServer([EmbeddingStore(width, rule) for width in widths], dense, AsyncUpdates)
         state = WorkerState(0)
-        keys = np.arange(_WARM_UP_ROWS, dtype=np.int64)
-        grads = np.zeros((len(keys), width), np.float32)
+        keys = (np.arange(_WARM_UP_ROWS, dtype=np.int64),) * len(widths)
+        grads = tuple(np.zeros((_WARM_UP_ROWS, width), np.float32) for width in widths)
         ps.exchange(state, ExchangeRequest(1, WANT_DENSE, pull_tag=1, keys=keys))
         push = ExchangeRequest(1, PUSH | WANT_DENSE, 1, row_grads=grads, dense_grads=np.zeros(8, np.float32))
         ps.exchange(state, push._replace(pull_tag=2, keys=keys))
-        copy_unread(ps, ps.begin_snapshot(all_rows=True).reader, ps.store.insert, throttled=False)
+        reader = ps.begin_snapshot(all_rows=True).reader
+        copy_unread(ps, reader, lambda rows: insert_rows(ps.stores, rows), throttled=False)
 
     def prepare(self, setup: PsSetup) -> Address:
         """Create or fill the partitions, listen, and return the address."""
@@ -95,17 +97,17 @@ class PsActor(Replica):
         job = setup.job
         fill_with = setup.fill and (job.model, setup.fill, setup.parts.tobytes())
         if not fill_with or self._filled_with != fill_with:
-            self._store = self._filled_with = None
+            self._stores, self._filled_with = [], None
         self.limits.set_memory(setup.memory_bytes)
         self.limits.reset_peaks()
-        if self._store is None:
-            self._store = self._make_store(setup)
+        if not self._stores:
+            self._stores = _make_stores(setup)
             self._filled_with = fill_with
         rule = dense_rule(job.model.optimizer)
         dense = DenseSlice(setup.dense_start, setup.dense, rule, total=setup.dense_total)
         sync = job.training.sync == "sync"
         self._ps = ParameterServer(
-            self._store,
+            self._stores,
             dense,
             lambda changed: SyncRounds(changed) if sync else AsyncUpdates(changed, setup.staleness),
             version=setup.version,
@@ -127,7 +129,7 @@ class PsActor(Replica):
     def discard(self) -> None:
         """Stop serving and free the rows."""
         self.close()
-        self._store = self._filled_with = None
+        self._stores, self._filled_with = [], None
 
     def exchange(self, worker: int, request: ExchangeRequest) -> Reply:
         """Serve one exchange through Ray, for sessions without direct connections."""
@@ -140,7 +142,7 @@ class PsActor(Replica):
             except Exception as error:
                 self._server.fault = f"{type(error).__name__}: {error}"  # the session replaces this server
                 raise
-            self._server.count(reply_bytes(1, reply.dense.size, reply.rows.size), request_bytes(request))
+            self._server.count(reply_bytes(reply.rows, reply.dense), request_bytes(request))
         return reply
 
     def expect(self, version: int, sources: set[int], dense: slice, parts: Parts, members: set[int]) -> None:
@@ -255,29 +257,34 @@ class PsActor(Replica):
     def _open_peers(self) -> list[Peer]:
         return [*self._peers.values(), *([self._store_peer] if self._store_peer else [])]
 
-    def _make_store(self, setup: PsSetup) -> EmbeddingStore:
-        job = setup.job
-        store = EmbeddingStore(
-            job.model.row_width,
-            make_rule(job.model.optimizer),
-            device=job.training.embedding_device,
-            expected_rows=setup.expected_rows,
-            seed=setup.number,
-            init_scale=setup.init_scale,
-        )
-        if setup.fill:
-            is_held = np.zeros(PARTS, bool)
-            is_held[setup.parts] = True
-            for table, rows in enumerate(job.model.tables.sizes(setup.fill)):
-                keys = np.arange(rows, dtype=np.int64) + (table << TABLE_SHIFT)
-                store.fill(keys[is_held[partition_of(keys)]])
-        return store
-
     def _counters(self) -> dict[str, Any]:
         ps, server = self._ps, self._server
         if ps is None or server is None:
             return {}
-        store = ps.store
-        sizes = {"rows": store.rows, "embedding_bytes": store.embedding_bytes, "index_bytes": store.index_bytes}
+        counts = ("rows", "embedding_bytes", "index_bytes", "device_bytes")
+        sizes = {name: sum(getattr(store, name) for store in ps.stores) for name in counts}
         traffic = {"bytes_sent": server.sent_bytes, "bytes_received": server.received_bytes}
-        return asdict(ps.counters) | sizes | traffic | {"device_memory_bytes": store.device_bytes}
+        device = {"device_memory_bytes": sizes.pop("device_bytes")}
+        return asdict(ps.counters) | sizes | traffic | device
+
+
+def _make_stores(setup: PsSetup) -> list[EmbeddingStore]:
+    model = setup.job.model
+    is_held = np.zeros(PARTS, bool)
+    is_held[setup.parts] = True
+    stores = []
+    for group, expected_rows in zip(model.table_groups, setup.expected_rows, strict=True):
+        store = EmbeddingStore(
+            group.width,
+            make_rule(model.optimizer),
+            device=setup.job.training.embedding_device,
+            expected_rows=expected_rows,
+            seed=setup.number,
+            init_scale=setup.init_scale,
+        )
+        sizes = model.tables.sizes(setup.fill) if setup.fill else ()
+        for table in group.tables if sizes else ():
+            keys = np.arange(sizes[table], dtype=np.int64) + (table << TABLE_SHIFT)
+            store.fill(keys[is_held[partition_of(keys)]])
+        stores.append(store)
+    return stores

@@ -1,8 +1,11 @@
-"""Embedding rows of one parameter server: they appear with their ids and carry their optimizer state."""
+"""Embedding rows of one parameter server: they appear with their ids and carry their optimizer state.
+
+Tables whose rows are equally wide share a store, so a server has as many stores as its job has widths of rows.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -23,22 +26,29 @@ _SECOND = 2
 Mask = NDArray[np.bool_]
 
 
-def make_keys(ids: NDArray[np.int64]) -> Keys:
-    """Return keys (n·tables,) of ids (n, tables): one key space for all tables."""
-    tables = np.arange(ids.shape[1], dtype=np.int64) << TABLE_SHIFT
-    return (ids + tables).ravel()
+def make_keys(ids: NDArray[np.int64], tables: NDArray[np.int64] | None = None) -> Keys:
+    """Return keys (n·columns,) of ids (n, columns): one key space for all tables.
+
+    `tables` (columns,) are the tables of the columns, by default one table each.
+    """
+    tables = np.arange(ids.shape[1], dtype=np.int64) if tables is None else tables
+    return (ids + (tables << TABLE_SHIFT)).ravel()
 
 
 class EmbeddingRows(NamedTuple):
-    """Copied rows: `keys` (n,), `weights` (n, width), optimizer `state` (n, state width)."""
+    """Copied rows of one width: `keys` (n,), `weights` (n, width), optimizer `state` (n, state width)."""
 
     keys: Keys
     weights: Floats
     state: Floats
 
+    def select(self, rows: Mask | Slots) -> EmbeddingRows:
+        """Return some of the rows."""
+        return EmbeddingRows(self.keys[rows], self.weights[rows], self.state[rows])
+
 
 class EmbeddingStore:
-    """Holds the rows of all tables in one array of weights and one of optimizer state.
+    """Holds the rows of all tables of one width in one array of weights and one of optimizer state.
 
     Rows that are not touched cost no memory: the arrays are reserved for `expected_rows`, and the host gives pages on
     first use. Beyond that they double, and for a moment the old and the new array both exist. New rows are drawn
@@ -223,3 +233,9 @@ class EmbeddingStore:
         capacity = max(self._index.top, 2 * self._arrays.capacity)
         self._arrays.grow(capacity)
         self._unread = np.concatenate([self._unread, np.zeros(capacity - len(self._unread), np.uint8)])
+
+
+def insert_rows(stores: Sequence[EmbeddingStore], rows: EmbeddingRows) -> None:
+    """Write rows into the store of their width."""
+    width = rows.weights.shape[1]
+    next(store for store in stores if store.width == width).insert(rows)

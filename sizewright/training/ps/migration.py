@@ -6,13 +6,13 @@ Only the last round stops exchanges. Snapshots use the same copying and need no 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
 
-from sizewright.training.ps.embedding import MOVE, EmbeddingRows, Mask
-from sizewright.training.ps.hash_index import Keys
+from sizewright.training.ps.embedding import MOVE, EmbeddingRows, EmbeddingStore, Mask
+from sizewright.training.ps.hash_index import Keys, Slots
 from sizewright.training.ps.parameter_server import ParameterServer
 from sizewright.training.ps.routing import Owners, Routing, partition_of
 from sizewright.training.transport.peers import Peer, WeightsReceiver
@@ -40,20 +40,18 @@ def copy_unread(
     still_unread: bool = False,
     throttled: bool = True,
 ) -> int:
-    """Send every row that `selects` accepts and the reader has not taken; return how many.
+    """Send every row of all stores that `selects` accepts and the reader has not taken; return how many.
 
     With `still_unread` the others stay unread, because the reader may need them later. With `throttled` the copy is
     throttled in favour of exchanges.
     """
-    sent, start = 0, 0
-    while True:
-        with ps.locked() as store:
-            top = store.top
-            slots = store.unread(reader, start, min(start + _SCAN_ROWS, top))
+    sent = 0
+    for number, slots in _scan(ps, lambda store, start: store.unread(reader, start, start + _SCAN_ROWS), _SCAN_ROWS):
         for chunk in range(0, len(slots), _CHUNK):
             began = time.perf_counter()
-            with ps.locked() as store:
-                rows = store.take(slots[chunk : chunk + _CHUNK], reader, selects, still_unread=still_unread)
+            with ps.locked() as stores:
+                some = slots[chunk : chunk + _CHUNK]
+                rows = stores[number].take(some, reader, selects, still_unread=still_unread)
             if not len(rows.keys):
                 continue
             send(rows)
@@ -61,9 +59,21 @@ def copy_unread(
             if throttled:
                 copy_s = time.perf_counter() - began
                 time.sleep(min(copy_s * (1 - _COPY_SHARE) / _COPY_SHARE, _MAX_REST_S))
-        start += _SCAN_ROWS
-        if start >= top:
-            return sent
+    return sent
+
+
+def _scan(ps: ParameterServer, read: Callable[[EmbeddingStore, int], Slots], step: int) -> Iterator[tuple[int, Slots]]:
+    """Yield the number of each store, and what `read` returns of every `step` rows of it, read under the lock."""
+    for number in range(len(ps.stores)):
+        start = 0
+        while True:
+            with ps.locked() as stores:
+                top = stores[number].top
+                slots = read(stores[number], start)
+            yield number, slots
+            start += step
+            if start >= top:
+                break
 
 
 def copy_snapshot(
@@ -80,11 +90,10 @@ def copy_snapshot(
         send_preserved()
 
     def send_preserved() -> None:
-        with ps.locked() as store:
-            preserved = store.take_preserved()
+        with ps.locked() as stores:
+            preserved = [rows for store in stores for rows in store.take_preserved()]
         for rows in preserved:
-            selected = selects(rows.keys)
-            to.insert(EmbeddingRows(rows.keys[selected], rows.weights[selected], rows.state[selected]))
+            to.insert(rows.select(selects(rows.keys)))
 
     moment = ps.begin_snapshot(all_rows=all_rows)
     try:
@@ -94,8 +103,9 @@ def copy_snapshot(
         copy_unread(ps, moment.reader, send, selects=selects, still_unread=True, throttled=throttled)
         send_preserved()
     finally:
-        with ps.locked() as store:
-            store.end_snapshot()
+        with ps.locked() as stores:
+            for store in stores:
+                store.end_snapshot()
 
 
 @dataclass
@@ -125,8 +135,9 @@ class Migration:
 
     def copy(self, *, throttled: bool = True) -> None:
         """Copy while training goes on, until few changed rows remain."""
-        with self._ps.locked() as store:
-            store.mark_all_for_migration()
+        with self._ps.locked() as stores:
+            for store in stores:
+                store.mark_all_for_migration()
         self._catch_up(_MAX_ROUNDS, throttled=throttled)
 
     def finish(self) -> MigrationStats:
@@ -155,17 +166,15 @@ class Migration:
 
     def remove_moved_rows(self) -> None:
         """Free the rows that other servers hold now."""
-        start = 0
-        while True:
-            with self._ps.locked() as store:
-                top = store.top
-                _, keys = store.slots(start, start + _CHUNK)
-                moved = keys[self._moves_away(keys)]
-                if len(moved):
-                    store.remove(moved)
-            start += _CHUNK
-            if start >= top:
-                return
+
+        def remove(store: EmbeddingStore, start: int) -> Slots:
+            slots, keys = store.slots(start, start + _CHUNK)
+            moved = self._moves_away(keys)
+            if moved.any():
+                store.remove(keys[moved])
+            return slots[moved]
+
+        for _ in _scan(self._ps, remove, _CHUNK):
             time.sleep(0.001)
 
     def _catch_up(self, max_rounds: int, *, throttled: bool) -> None:
@@ -190,9 +199,8 @@ class Migration:
     def _send(self, rows: EmbeddingRows) -> None:
         owners = self._owners(rows.keys)
         for position in np.unique(owners):
-            part = np.flatnonzero(owners == position)
             peer = self._peers[self._target.servers[position].id]
-            peer.insert(EmbeddingRows(rows.keys[part], rows.weights[part], rows.state[part]))
+            peer.insert(rows.select(np.flatnonzero(owners == position)))
 
     def _owners(self, keys: Keys) -> Owners:
         return self._target.owners[partition_of(keys)]

@@ -15,8 +15,8 @@ from sizewright.training.leases.sample_ranges import SampleRanges
 from sizewright.training.ps.access_counts import AccessCounts
 from sizewright.training.ps.applied import AppliedGroup, AppliedSamples
 from sizewright.training.ps.dense import DenseSlice
-from sizewright.training.ps.embedding import EmbeddingRows, EmbeddingStore
-from sizewright.training.ps.hash_index import Slots
+from sizewright.training.ps.embedding import EmbeddingRows, EmbeddingStore, insert_rows
+from sizewright.training.ps.hash_index import Keys, Slots
 from sizewright.training.ps.optimizers import Floats
 from sizewright.training.ps.routing import (
     ALL_PARTS,
@@ -29,7 +29,7 @@ from sizewright.training.ps.routing import (
     dense_runs,
     partition_of,
 )
-from sizewright.training.ps.sync import PendingPush, UpdateSync, mean_push
+from sizewright.training.ps.sync import PendingPush, RowPush, UpdateSync, mean_push
 from sizewright.training.transport.exchange import (
     AGAIN,
     DONE,
@@ -43,7 +43,6 @@ from sizewright.training.transport.exchange import (
 )
 
 MakeSync = Callable[[threading.Condition], UpdateSync]
-_NO_SLOTS: Slots = np.empty(0, np.int64)
 
 
 @dataclass
@@ -62,7 +61,8 @@ class WorkerState:
 
     worker: int
     version: int = 0
-    slots_by_tag: dict[int, Slots] = field(default_factory=dict)
+    slots_by_tag: dict[int, list[Slots]] = field(default_factory=dict)
+    """For each width, in the order of the stores."""
 
 
 @dataclass
@@ -87,6 +87,8 @@ class SnapshotMoment(NamedTuple):
 class ParameterServer:
     """Serves exchanges of any number of workers, split by the routing of its `version`.
 
+    `stores` hold the rows, one store for each width, in the order of `Model.table_groups`.
+
     A change of the routing has three steps: `expect` announces what will arrive, `freeze` stops exchanges for the end
     of the transfer, and the new version begins once everything has arrived.
 
@@ -96,14 +98,14 @@ class ParameterServer:
 
     def __init__(
         self,
-        store: EmbeddingStore,
+        stores: Sequence[EmbeddingStore],
         dense: DenseSlice,
         sync: MakeSync,
         *,
         version: int = 1,
         parts: Parts | None = None,
     ) -> None:
-        self.store = store
+        self.stores = stores
         self.dense = dense
         self.counters = PsCounters()
         self._access_counts = AccessCounts()  # of this version
@@ -183,16 +185,16 @@ class ParameterServer:
                 self.sync.join(worker)
 
     def close(self) -> None:
-        """Refuse waiting and later workers; the store is not touched any more."""
+        """Refuse waiting and later workers; the stores are not touched any more."""
         with self._lock:
             self._closed = True
             self.sync.close()
 
     @contextmanager
-    def locked(self) -> Iterator[EmbeddingStore]:
-        """Yield the store while no exchange is served."""
+    def locked(self) -> Iterator[Sequence[EmbeddingStore]]:
+        """Yield the stores while no exchange is served."""
         with self._lock:
-            yield self.store
+            yield self.stores
 
     def partition_lookups(self) -> Counts:
         """Return the look-ups of each partition (PARTITIONS,) in a sample of recent pulls of this version."""
@@ -207,7 +209,7 @@ class ParameterServer:
         with self._lock:
             if not self.version:
                 raise ConnectionError("the server has not begun")
-            reader = self.store.begin_snapshot(all_rows=all_rows)
+            reader, *_ = [store.begin_snapshot(all_rows=all_rows) for store in self.stores]  # the same for all stores
             return SnapshotMoment(self.applied.groups(), self.dense.part(self.dense.start, self.dense.end), reader)
 
     def incoming(self, version: int) -> Incoming:
@@ -325,11 +327,11 @@ class ParameterServer:
 
     def _push(self, state: WorkerState, request: ExchangeRequest) -> bool:
         """Apply a push; return False if its synchronous round was broken off."""
-        if len(request.push_keys):
-            slots = self.store.locate(request.push_keys)
+        if any(map(len, request.push_keys)):
+            slots = self._locate(request.push_keys)
         else:
-            slots = state.slots_by_tag.pop(request.push_tag, _NO_SLOTS)
-            if len(slots) != len(request.row_grads):  # the worker sends it again with keys
+            slots = state.slots_by_tag.pop(request.push_tag, [])
+            if sum(map(len, slots)) != sum(map(len, request.row_grads)):  # the worker sends it again with keys
                 raise ConnectionError("this server does not know the pull whose rows are pushed")
         tag = request.push_tag
         is_new_step = tag > self._last_tags.get(state.worker, 0)
@@ -347,32 +349,37 @@ class ParameterServer:
             self._last_tags[state.worker] = tag
         return applied
 
-    def _not_yet_applied(self, slots: Slots, request: ExchangeRequest) -> PendingPush:
+    def _locate(self, keys: Sequence[Keys]) -> list[Slots]:
+        return [store.locate(of_width) for store, of_width in zip(self.stores, keys, strict=True)]
+
+    def _not_yet_applied(self, slots: Sequence[Slots], request: ExchangeRequest) -> PendingPush:
         """Return the share of a push that was not applied yet, and count the samples that will be applied again."""
         samples = [(request.start, request.end)] if request.start < request.end else []
         dense_samples = [(int(a), int(b)) for a, b in request.dense_samples]
-        row_grads = request.row_grads
+        rows = [RowPush(*each) for each in zip(slots, request.row_grads, strict=True)] if slots else []
         dense_grads = request.dense_grads
         runs = None
         self.applied.repeated += self.applied.count_partly_covered(samples, ROW_PARTS)
         self.applied.repeated += self.applied.count_partly_covered(dense_samples, DENSE_PARTS)
         rows_applied = self.applied.covered(samples, ROW_PARTS)
         if rows_applied is True:
-            slots, row_grads = _NO_SLOTS, row_grads[:0]
-        elif rows_applied is not False and len(slots):
-            missing = ~rows_applied[partition_of(self.store.keys_of(slots))]
-            slots, row_grads = slots[missing], row_grads[missing]
+            rows = []
+        elif rows_applied is not False:
+            keys = [store.keys_of(push.slots) for store, push in zip(self.stores, rows, strict=False)]
+            missing = [~rows_applied[partition_of(of_width)] for of_width in keys]
+            rows = [RowPush(push.slots[lacks], push.grads[lacks]) for push, lacks in zip(rows, missing, strict=True)]
         dense_applied = self.applied.covered(dense_samples, DENSE_PARTS)
         if dense_applied is True:
             dense_grads = NO_FLOATS
         elif dense_applied is not False and dense_grads.size:
             runs = self.dense.inside(dense_runs(~dense_applied[DENSE_PARTS], self.dense.total))
-        return PendingPush(slots, row_grads, dense_grads, samples, dense_samples, runs)
+        return PendingPush(rows, dense_grads, samples, dense_samples, runs)
 
     def _apply(self, pushes: Sequence[PendingPush]) -> None:
         mean = mean_push(pushes)
-        if len(mean.slots):
-            self.store.update(mean.slots, mean.row_grads)
+        for store, rows in zip(self.stores, mean.rows, strict=False):
+            if len(rows.slots):
+                store.update(rows.slots, rows.grads)
         if mean.dense_grads.size:
             self.dense.update(mean.dense_grads, mean.dense_runs)
         for push in pushes:
@@ -383,13 +390,14 @@ class ParameterServer:
                 self.applied.add(push.dense_samples, DENSE_PARTS)
 
     def _pull(self, state: WorkerState, request: ExchangeRequest) -> Reply:
-        slots = self.store.locate(request.keys)
+        slots = self._locate(request.keys) if request.keys else []
         state.slots_by_tag[request.pull_tag] = slots
         dense = self.dense.copy() if request.flags & WANT_DENSE else NO_FLOATS
         self.counters.exchanges += 1
-        self.counters.lookups += len(slots)
+        self.counters.lookups += sum(map(len, slots))
         self._access_counts.add(request.keys)
-        return Reply(DONE, self.store.read(slots), dense)
+        rows = tuple(store.read(of_width) for store, of_width in zip(self.stores, slots, strict=False))
+        return Reply(DONE, rows, dense)
 
 
 class Incoming:
@@ -405,7 +413,7 @@ class Incoming:
     def insert(self, rows: EmbeddingRows) -> None:
         """Write rows."""
         with self._ps._expected(self._version):
-            self._ps.store.insert(rows)
+            insert_rows(self._ps.stores, rows)
 
     def put_dense(self, start: int, weights: Floats, state: Floats) -> None:
         """Write a part of the coming slice of the dense weights."""

@@ -136,7 +136,9 @@ class ServerGroup:
 
     def _setup(self, member: ReplicaHandle, servers: int, routing: Routing) -> PsSetup:
         """Return the setup of a new server, which holds nothing yet."""
-        rows = sum(self._job.model.tables.sizes(self.scale)) // servers if self.fill else 0
+        sizes = self._job.model.tables.sizes(self.scale)
+        groups = self._job.model.table_groups
+        rows = tuple(sum(sizes[i] for i in group.tables) // servers if self.fill else 0 for group in groups)
         return PsSetup(
             job=self._job,
             number=member.index + 1,

@@ -1,8 +1,8 @@
 """Snapshots on disk, written atomically and verified when they are read.
 
 A snapshot is a folder of arrays with a file `snapshot.json`, which has the SHA-256 of every array and of itself, and
-the samples that were applied to each part of the weights. The first two formats lack these samples; they are read with
-a warning.
+the samples that were applied to each part of the weights. Rows of different widths are in arrays of their own. The
+first two formats lack the samples; they are read with a warning.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import hashlib
+import itertools
 import json
 import logging
 import os
@@ -29,7 +30,10 @@ from sizewright.training.leases.sample_ranges import Range, Reconciled, SampleRa
 from sizewright.training.ps.applied import AppliedGroup
 from sizewright.training.ps.routing import PARTS, Parts
 
-ARRAYS = ("keys", "weights", "state", "dense", "dense_state")
+_ROWS = ("keys", "weights", "state")
+_DENSE = ("dense", "dense_state")
+ARRAYS = (*_ROWS, *_DENSE)
+"""The arrays of a snapshot whose rows are all equally wide."""
 _VERSION = 3
 _SECOND_VERSION = 2
 _META = "snapshot.json"
@@ -74,8 +78,18 @@ def _check_ascending(each: Range) -> Range:
     return each
 
 
+def row_arrays(widths: Sequence[int]) -> list[tuple[str, ...]]:
+    """Return the names of the keys, weights and state of the rows of each width."""
+    suffixes = [""] if len(widths) == 1 else [f"-{width}" for width in widths]
+    return [tuple(name + suffix for name in _ROWS) for suffix in suffixes]
+
+
 def _check_complete(checksums: dict[str, str]) -> dict[str, str]:
-    if set(checksums) != set(ARRAYS):
+    widths = [name.removeprefix("keys-") for name in checksums if name.startswith("keys-")]
+    if not all(width.isdecimal() for width in widths):
+        raise ValueError("the names of arrays end in a width")
+    rows = row_arrays([int(width) for width in widths] or [0])
+    if len(widths) == 1 or set(checksums) != {*itertools.chain(*rows), *_DENSE}:
         raise ValueError("every array must have a checksum")
     return checksums
 
@@ -168,7 +182,7 @@ def write_snapshot(
     try:
         Path(folder).mkdir(parents=True, exist_ok=True)
         new.mkdir(mode=0o700, exist_ok=True)
-        checksums = {name: _write_array(new / f"{name}.npy", arrays[name], count) for name in ARRAYS}
+        checksums = {name: _write_array(new / f"{name}.npy", array, count) for name, array in arrays.items()}
         _write_meta(new / _META, info, checksums)
         _sync(new)
         os.replace(new, Path(folder) / new.name.removeprefix("."))
@@ -314,7 +328,7 @@ def _try_lock(path: Path) -> int | None:
 def _load(path: Path, job: Job) -> tuple[SnapshotInfo, dict[str, NDArray[Any]], bool]:
     """Return the content of a snapshot, its arrays, and whether the content is exact."""
     info, checksums, exact = _read_meta(path / _META)
-    arrays = {name: _read_array(path / f"{name}.npy", checksums.get(name)) for name in ARRAYS}
+    arrays = {name: _read_array(path / f"{name}.npy", checksums.get(name)) for name in checksums or ARRAYS}
     _check_rows(info, arrays)
     if info.job_hash not in job.hashes:
         raise JobError(
@@ -370,13 +384,17 @@ def _read_array(path: Path, checksum: str | None) -> NDArray[Any]:
 
 def _check_rows(info: SnapshotInfo, arrays: Mapping[str, NDArray[Any]]) -> None:
     """Check shapes and types: in the first format nothing else ensures that the files belong together."""
-    kinds = {"keys": ("i", 1), "weights": ("f", 2), "state": ("f", 2), "dense": ("f", 2), "dense_state": ("f", 2)}
     for name, array in arrays.items():
-        if (array.dtype.kind, array.ndim) != kinds[name]:
+        if (array.dtype.kind, array.ndim) != (("i", 1) if name.startswith("keys") else ("f", 2)):
             raise _DamagedError(f"{name}.npy has {array.ndim} dimensions of type {array.dtype}, which is not valid")
-        rows = len(arrays["dense"]) if name.startswith("dense") else info.rows
+    for name, array in arrays.items():
+        kind, _, width = name.partition("-")
+        rows = len(arrays["dense"]) if kind in _DENSE else len(arrays[f"keys-{width}"]) if width else info.rows
         if len(array) != rows:
             raise _DamagedError(f"{name}.npy has {len(array):,} rows, but {rows:,} were written")
+    stored = sum(len(array) for name, array in arrays.items() if name.startswith("keys"))
+    if stored != info.rows:
+        raise _DamagedError(f"its files have {stored:,} keys, but {info.rows:,} rows were written")
 
 
 def _write_meta(path: Path, info: SnapshotInfo, checksums: Mapping[str, str]) -> None:

@@ -17,10 +17,10 @@ from sizewright.training.host.private_folders import check_import_folder
 from sizewright.training.leases.sample_ranges import SampleRanges
 from sizewright.training.ps.applied import AppliedGroup, AppliedSamples
 from sizewright.training.ps.dense import DenseSlice, dense_rule
-from sizewright.training.ps.embedding import EmbeddingRows, EmbeddingStore
+from sizewright.training.ps.embedding import EmbeddingRows, EmbeddingStore, insert_rows
 from sizewright.training.ps.optimizers import Floats, make_rule
 from sizewright.training.ps.routing import PARTS, Address, Parts, partition_of
-from sizewright.training.ps.snapshot_files import ARRAYS, SnapshotInfo, read_snapshot, write_snapshot
+from sizewright.training.ps.snapshot_files import SnapshotInfo, read_snapshot, row_arrays, write_snapshot
 from sizewright.training.transport.listeners import SinkServer
 from sizewright.training.transport.peers import Peer
 
@@ -43,7 +43,8 @@ class SnapshotStore:
         check_import_folder()
         keep_freed_memory()
         self._token, self._job = token, job
-        self._store = EmbeddingStore(job.model.row_width, make_rule(job.model.optimizer))
+        rule = make_rule(job.model.optimizer)
+        self._stores = [EmbeddingStore(group.width, rule) for group in job.model.table_groups]
         self._dense = DenseSlice(0, dense, dense_rule(job.model.optimizer))
         self._applied = AppliedSamples([AppliedGroup(np.arange(PARTS), SampleRanges())])
         self._lock = threading.Lock()
@@ -76,7 +77,7 @@ class SnapshotStore:
                 raise ConnectionError("a later snapshot of this server came first")
             self._last_of[snapshot.source] = number
             for rows in snapshot.rows:
-                self._store.insert(rows)
+                insert_rows(self._stores, rows)
             for part in snapshot.dense:
                 self._dense.put(*part)
             for parts, samples in snapshot.applied:
@@ -84,7 +85,7 @@ class SnapshotStore:
 
     def rows(self) -> int:
         """Return the number of stored rows."""
-        return self._store.rows
+        return sum(store.rows for store in self._stores)
 
     def dense_weights(self) -> Floats:
         """Return the stored dense weights (d,)."""
@@ -100,10 +101,10 @@ class SnapshotStore:
             is_held = np.zeros(PARTS, bool)
             is_held[parts] = True
             sent = 0
-            for start in range(0, self._store.top, _CHUNK):
+            for store, start in [(each, start) for each in self._stores for start in range(0, each.top, _CHUNK)]:
                 with self._lock:
-                    slots, keys = self._store.slots(start, start + _CHUNK)
-                    rows = self._store.rows_at(slots[is_held[partition_of(keys)]])
+                    slots, keys = store.slots(start, start + _CHUNK)
+                    rows = store.rows_at(slots[is_held[partition_of(keys)]])
                 if len(rows.keys):
                     peer.insert(rows)
                     sent += len(rows.keys)
@@ -138,14 +139,14 @@ class SnapshotStore:
         A run that resumes it continues to count from `lost` updates and `repeated` samples. Raise EngineError if the
         disk refuses.
         """
+        arrays: dict[str, NDArray[Any]] = {}
         with self._lock:
-            slots, _ = self._store.slots(0, self._store.top)
-            rows = self._store.rows_at(slots)
-            _, dense, dense_state = self._dense.part(0, self._dense.end)
+            for store, names in zip(self._stores, self._names, strict=True):
+                arrays |= zip(names, store.rows_at(store.slots(0, store.top)[0]), strict=True)
+            _, arrays["dense"], arrays["dense_state"] = self._dense.part(0, self._dense.end)
             groups = self._applied.groups()
-        values = (rows.keys, rows.weights, rows.state, dense, dense_state)
-        arrays: dict[str, NDArray[Any]] = dict(zip(ARRAYS, values, strict=True))
-        info = SnapshotInfo(self._job.hash, len(rows.keys), groups, lost, repeated)
+            rows = sum(store.rows for store in self._stores)
+        info = SnapshotInfo(self._job.hash, rows, groups, lost, repeated)
         write_snapshot(folder, info, arrays, self._count, previous)
         return info.trained.total
 
@@ -153,11 +154,11 @@ class SnapshotStore:
         """Read the latest snapshot below `folder`. Raise JobError as `read_snapshot` does."""
         info, arrays = read_snapshot(folder, self._job)
         with self._lock:
-            for start in range(0, len(arrays["keys"]), _CHUNK):
-                part = slice(start, start + _CHUNK)
-                rows = EmbeddingRows(*(np.array(arrays[name][part]) for name in ("keys", "weights", "state")))
-                self._store.insert(rows)
-                self._count(rows.weights.nbytes)
+            for store, names in zip(self._stores, self._names, strict=True):
+                for start in range(0, len(arrays[names[0]]), _CHUNK):
+                    rows = EmbeddingRows(*(np.array(arrays[name][start : start + _CHUNK]) for name in names))
+                    store.insert(rows)
+                    self._count(rows.weights.nbytes)
             dense = np.array(arrays["dense"])
             self._dense = DenseSlice(0, dense, dense_rule(self._job.model.optimizer))
             self._dense.put(0, dense, np.array(arrays["dense_state"]))
@@ -166,6 +167,11 @@ class SnapshotStore:
     def close(self) -> None:
         """Stop listening."""
         self._server.close()
+
+    @property
+    def _names(self) -> list[tuple[str, ...]]:
+        """The names of the arrays of each store's keys, weights and state in files."""
+        return row_arrays([store.width for store in self._stores])
 
     def _count(self, count: int) -> None:
         self._file_bytes += count

@@ -18,15 +18,21 @@ from sizewright.training.ps.hash_index import Slots
 from sizewright.training.ps.optimizers import Floats
 
 
+class RowPush(NamedTuple):
+    """Gradients (n, width) of the rows `slots` (n,) of one store."""
+
+    slots: Slots
+    grads: Floats
+
+
 class PendingPush(NamedTuple):
-    """One worker's gradients: `row_grads` (n, width) of the rows `slots`, and those of the server's dense weights.
+    """One worker's gradients: those of rows of each store, or of none, and those of the server's dense weights.
 
     `samples` are the samples of the rows' gradients, `dense_samples` those of the dense gradients. `dense_runs` are the
     parts of the dense weights that lack these samples; None stands for all.
     """
 
-    slots: Slots
-    row_grads: Floats
+    rows: Sequence[RowPush]
     dense_grads: Floats
     samples: Sequence[Range] = ()
     dense_samples: Sequence[Range] = ()
@@ -166,7 +172,8 @@ class SyncRounds(UpdateSync):
 
     def push_outside_round(self, push: PendingPush, apply: Apply) -> None:  # noqa: D102
         share = np.float32(max(1, len(self.members)))
-        apply([push._replace(row_grads=push.row_grads / share, dense_grads=push.dense_grads / share)])
+        rows = [RowPush(each.slots, each.grads / share) for each in push.rows]
+        apply([push._replace(rows=rows, dense_grads=push.dense_grads / share)])
 
     def drop(self, worker: int) -> None:  # noqa: D102
         self._pushes.pop(worker, None)
@@ -207,15 +214,20 @@ def mean_push(pushes: Sequence[PendingPush]) -> PendingPush:
     """Return the mean of pushes; a row that a push does not touch has a gradient of 0 in it."""
     if len(pushes) == 1:
         return pushes[0]
-    slots, inverse = np.unique(np.concatenate([push.slots for push in pushes]), return_inverse=True)
-    grads: Floats = np.zeros((len(slots), max(push.row_grads.shape[1] for push in pushes)), np.float32)
-    boundaries = np.cumsum([len(push.slots) for push in pushes])[:-1]
-    for push, positions in zip(pushes, np.split(inverse, boundaries), strict=True):
-        if len(positions):
-            grads[positions] += push.row_grads
+    stores = max(len(push.rows) for push in pushes)
+    rows = [_mean_rows([push.rows[i] for push in pushes if push.rows], len(pushes)) for i in range(stores)]
     dense: Floats = np.zeros(max(push.dense_grads.size for push in pushes), np.float32)
     for push in pushes:
         for run in [slice(0, push.dense_grads.size)] if push.dense_runs is None else push.dense_runs:
             dense[run] += push.dense_grads[run]
-    count = np.float32(len(pushes))
-    return PendingPush(slots.astype(np.int64), grads / count, dense / count)
+    return PendingPush(rows, dense / np.float32(len(pushes)))
+
+
+def _mean_rows(pushes: Sequence[RowPush], count: int) -> RowPush:
+    """Return the sum of the pushes to one store, divided by `count`."""
+    slots, inverse = np.unique(np.concatenate([push.slots for push in pushes]), return_inverse=True)
+    grads: Floats = np.zeros((len(slots), pushes[0].grads.shape[1]), np.float32)
+    boundaries = np.cumsum([len(push.slots) for push in pushes])[:-1]
+    for push, positions in zip(pushes, np.split(inverse, boundaries), strict=True):
+        grads[positions] += push.grads
+    return RowPush(slots.astype(np.int64), grads / np.float32(count))

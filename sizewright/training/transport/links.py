@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+from collections.abc import Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -36,8 +37,8 @@ class Link(Protocol):
     def wait(self) -> ReplyHead:
         """Wait for the next reply, and return its head."""
 
-    def read(self, rows: Floats, dense: Floats) -> None:
-        """Read the rest of the reply into contiguous arrays of the sizes in its head."""
+    def read(self, rows: Sequence[Floats], dense: Floats) -> None:
+        """Read the rest of the reply into contiguous arrays of the requested sizes."""
 
     def close(self) -> None:
         """Close the link; a waiting thread gets a ConnectionError."""
@@ -73,10 +74,10 @@ class TcpLink:
     def wait(self) -> ReplyHead:  # noqa: D102
         return receive_reply_head(self._socket)
 
-    def read(self, rows: Floats, dense: Floats) -> None:  # noqa: D102
-        if not (receive_into(self._socket, rows) and receive_into(self._socket, dense)):
+    def read(self, rows: Sequence[Floats], dense: Floats) -> None:  # noqa: D102
+        if not all(receive_into(self._socket, array) for array in (*rows, dense)):
             raise ConnectionError("the parameter server closed the connection")
-        self.received_bytes += reply_bytes(1, 0, rows.size) + dense.nbytes
+        self.received_bytes += reply_bytes(rows, dense)
 
     def close(self) -> None:  # noqa: D102
         drop(self._socket)
@@ -127,13 +128,14 @@ class RayLink:
             except self._ray.exceptions.RayError as error:
                 raise ConnectionError(str(error)) from None
         assert self._reply is not None
-        return ReplyHead(self._reply.state, len(self._reply.rows), self._reply.dense.size)
+        return ReplyHead(self._reply.state, sum(map(len, self._reply.rows)), self._reply.dense.size)
 
-    def read(self, rows: Floats, dense: Floats) -> None:  # noqa: D102
+    def read(self, rows: Sequence[Floats], dense: Floats) -> None:  # noqa: D102
         assert self._reply is not None
-        np.copyto(rows, self._reply.rows.reshape(rows.shape))
+        for array, received in zip(rows, self._reply.rows, strict=True):
+            np.copyto(array, received)
         np.copyto(dense, self._reply.dense)
-        self.received_bytes += self._reply.rows.nbytes + dense.nbytes
+        self.received_bytes += reply_bytes(rows, dense)
 
     def close(self) -> None:  # noqa: D102
         self._closed = True

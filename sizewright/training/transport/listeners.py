@@ -169,8 +169,8 @@ class PsServer(Listener):
             self.count(0, serve_peer(link, hello.id, self._ps.incoming))
             return
         state = self._ps.worker_state(hello.id)
-        width = self._ps.store.width
-        while (request := receive_request(link, width)) is not None:
+        widths = [store.width for store in self._ps.stores]
+        while (request := receive_request(link, widths)) is not None:
             self.count(0, request_bytes(request))
             with self.answering():
                 self.count(send_reply(link, self._ps.exchange(state, request)), 0)

@@ -88,10 +88,11 @@ class WorkerActor(Replica):
         def open_leases() -> socket.socket:
             return connect(setup.leases, setup.token, Hello(Caller.worker, setup.number), _ANSWER_S)
 
+        widths = [group.width for group in job.model.table_groups]
         self._source = LeasedBatches(open_leases, samples, job.training.batch_size)
-        self._client = PsClient(setup.transport, setup.number, setup.routing, job.model.row_width)
+        self._client = PsClient(setup.transport, setup.number, setup.routing, widths)
         self._worker = Worker(
-            NetworkStep(setup.program.network(job), setup.program.loss, job.training.device),
+            NetworkStep(job.model, setup.program.network(job), setup.program.loss, job.training.device),
             self._source,
             self._client,
             sync=job.training.sync == "sync",
@@ -191,20 +192,28 @@ def _warm_up(job: Job, program: Program) -> Floats:
     """
     import torch
 
+    from sizewright.datasets.clicks.batch import Batch
+    from sizewright.training.worker.network_step import NetworkStep
     from sizewright.training.worker.weights import FlatWeights
 
     check_device(job)
     torch.set_num_threads(1)
     network = program.network(job).to(job.training.device)
     first = FlatWeights(network).weights.copy()
-    batch = job.training.batch_size
-    tables = job.model.tables.count
+    step = NetworkStep(job.model, network, program.loss, job.training.device)
+    samples, columns = job.training.batch_size, job.model.tables.id_columns
+    batch = Batch(
+        np.zeros(samples, np.float32),
+        np.zeros((samples, job.model.dense_features), np.float32),
+        np.zeros((samples, len(columns)), np.int64),
+    )
+    looked_up = [np.unique(keys, return_inverse=True) for keys in step.keys(batch)]
+    rows = [
+        np.zeros((len(keys), group.width), np.float32)
+        for (keys, _), group in zip(looked_up, job.model.table_groups, strict=True)
+    ]
     for _ in range(_WARM_UP_STEPS):
-        ids = torch.zeros((batch, tables, job.model.row_width), device=job.training.device, requires_grad=True)
-        dense = torch.zeros((batch, job.model.dense_features), device=job.training.device)
-        labels = torch.zeros(batch, device=job.training.device)
-        loss = program.loss(network(dense, ids), labels)
-        loss.backward()  # type: ignore[no-untyped-call]
+        step.gradients(batch, [inverse for _, inverse in looked_up], rows)
     return first
 
 

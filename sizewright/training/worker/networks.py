@@ -19,22 +19,53 @@ def make_mlp(width_in: int, widths: Sequence[int], *, last_relu: bool = True) ->
     return nn.Sequential(*(layers if last_relu else layers[:-1]))
 
 
+Embedded = Tensor | Sequence[Tensor]
+"""Embedded tables (n, tables, width); a sequence of them where rows have several widths, narrow rows first."""
+
+
+def by_width(embedded: Embedded) -> Sequence[Tensor]:
+    """Return the embedded tables of each width."""
+    return (embedded,) if isinstance(embedded, Tensor) else embedded
+
+
+class Projection(nn.Module):
+    """Brings the tables of a model to its largest dimension, by a matrix per narrower table (Ginart et al. 2019)."""
+
+    def __init__(self, model: Model) -> None:
+        super().__init__()
+        dims = model.tables.dims
+        self.dim = max(dims)
+        self.matrices = nn.ParameterDict()
+        for group in model.table_groups:
+            if (dim := dims[group.tables[0]]) < self.dim:
+                bound = dim**-0.5
+                weights = torch.empty(len(group.tables), dim, self.dim).uniform_(-bound, bound)
+                self.matrices[str(dim)] = nn.Parameter(weights)
+
+    def forward(self, embedded: Sequence[Tensor]) -> list[Tensor]:
+        """Return tables (n, tables, largest dimension) of tables (n, tables, dimension)."""
+        return [self._widened(tables) if tables.shape[2] < self.dim else tables for tables in embedded]
+
+    def _widened(self, tables: Tensor) -> Tensor:
+        return torch.einsum("ntd,tde->nte", tables, self.matrices[str(tables.shape[2])])
+
+
 class Dlrm(nn.Module):
     """Bottom MLP, pairwise dot products, top MLP (Naumov et al. 2019)."""
 
     def __init__(self, model: Model) -> None:
         super().__init__()
-        tables, dim = model.tables.count, model.tables.dim
-        fields = tables + 1
+        self.projection = Projection(model)
+        dim, fields = self.projection.dim, model.tables.count + 1
         self.bottom = make_mlp(model.dense_features, (*model.bottom_mlp, dim))
         self.top = make_mlp(dim + fields * (fields - 1) // 2, (*model.top_mlp, 1), last_relu=False)
         rows, cols = torch.tril_indices(fields, fields, offset=-1)
         self.register_buffer("pairs", rows * fields + cols, persistent=False)
 
-    def forward(self, dense: Tensor, embedded: Tensor) -> Tensor:
-        """Logits (n,) of dense (n, features) and embedded ids (n, tables, dim)."""
+    def forward(self, dense: Tensor, embedded: Embedded) -> Tensor:
+        """Logits (n,) of dense (n, features) and embedded tables."""
         bottom = self.bottom(dense)
-        fields = torch.cat([bottom.unsqueeze(1), embedded], dim=1)
+        fields = torch.cat([bottom.unsqueeze(1), *self.projection(by_width(embedded))], dim=1)
         dots = torch.bmm(fields, fields.transpose(1, 2)).flatten(1)
         crossed = dots.index_select(1, self.get_buffer("pairs"))
         logits: Tensor = self.top(torch.cat([bottom, crossed], dim=1))
@@ -46,13 +77,12 @@ class WideDeep(nn.Module):
 
     def __init__(self, model: Model) -> None:
         super().__init__()
-        width = model.tables.count * model.tables.dim + model.dense_features
-        self.deep = make_mlp(width, (*model.top_mlp, 1), last_relu=False)
+        self.deep = make_mlp(joined_width(model), (*model.top_mlp, 1), last_relu=False)
 
-    def forward(self, dense: Tensor, embedded: Tensor) -> Tensor:
+    def forward(self, dense: Tensor, embedded: Embedded) -> Tensor:
         """Logits (n,)."""
-        wide = embedded[:, :, 0].sum(1)
-        deep: Tensor = self.deep(torch.cat([dense, embedded[:, :, 1:].flatten(1)], dim=1))
+        wide, fields = split_linear(embedded)
+        deep: Tensor = self.deep(join(dense, fields))
         return wide + deep.squeeze(1)
 
 
@@ -61,13 +91,13 @@ class Dcn(nn.Module):
 
     def __init__(self, model: Model) -> None:
         super().__init__()
-        width = model.tables.count * model.tables.dim + model.dense_features
+        width = joined_width(model)
         self.cross = nn.ModuleList(nn.Linear(width, width) for _ in range(model.cross_layers))
         self.deep = make_mlp(width, (*model.top_mlp, 1), last_relu=False)
 
-    def forward(self, dense: Tensor, embedded: Tensor) -> Tensor:
+    def forward(self, dense: Tensor, embedded: Embedded) -> Tensor:
         """Logits (n,)."""
-        start = crossed = torch.cat([dense, embedded.flatten(1)], dim=1)
+        start = crossed = join(dense, by_width(embedded))
         for layer in self.cross:
             crossed = start * layer(crossed) + crossed
         logits: Tensor = self.deep(crossed)
@@ -79,26 +109,45 @@ class XDeepFm(nn.Module):
 
     def __init__(self, model: Model) -> None:
         super().__init__()
-        tables, dim = model.tables.count, model.tables.dim
+        self.projection = Projection(model)
+        tables = model.tables.count
         self.cin = nn.ModuleList()
         maps = tables
         for width in model.cin:
             self.cin.append(nn.Conv1d(maps * tables, width, 1))
             maps = width
         self.cin_out = nn.Linear(sum(model.cin), 1)
-        self.deep = make_mlp(tables * dim + model.dense_features, (*model.top_mlp, 1), last_relu=False)
+        self.deep = make_mlp(joined_width(model), (*model.top_mlp, 1), last_relu=False)
 
-    def forward(self, dense: Tensor, embedded: Tensor) -> Tensor:
+    def forward(self, dense: Tensor, embedded: Embedded) -> Tensor:
         """Logits (n,)."""
-        linear, fields = embedded[:, :, 0].sum(1), embedded[:, :, 1:]
+        linear, by_group = split_linear(embedded)
+        fields = torch.cat(self.projection(by_group), dim=1)
         state, pooled = fields, []
         for layer in self.cin:
             outer = torch.einsum("bhd,bmd->bhmd", state, fields).flatten(1, 2)
             state = torch.relu(layer(outer))
             pooled.append(state.sum(2))
         interaction: Tensor = self.cin_out(torch.cat(pooled, dim=1))
-        deep: Tensor = self.deep(torch.cat([dense, fields.flatten(1)], dim=1))
+        deep: Tensor = self.deep(join(dense, by_group))
         return linear + interaction.squeeze(1) + deep.squeeze(1)
+
+
+def joined_width(model: Model) -> int:
+    """Return the width of `join`."""
+    return sum(model.tables.dims) + model.dense_features
+
+
+def join(dense: Tensor, embedded: Sequence[Tensor]) -> Tensor:
+    """Return the numeric columns followed by all embedded tables (n, width)."""
+    return torch.cat([dense, *(tables.flatten(1) for tables in embedded)], dim=1)
+
+
+def split_linear(embedded: Embedded) -> tuple[Tensor, list[Tensor]]:
+    """Return the sum (n,) of the linear weights in column 0 of rows, and the tables without them."""
+    groups = by_width(embedded)
+    linear = torch.stack([tables[:, :, 0].sum(1) for tables in groups]).sum(0)
+    return linear, [tables[:, :, 1:] for tables in groups]
 
 
 FAMILIES: dict[str, type[nn.Module]] = {"dlrm": Dlrm, "wide_deep": WideDeep, "dcn": Dcn, "xdeepfm": XDeepFm}

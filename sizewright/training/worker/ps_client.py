@@ -16,13 +16,13 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from sizewright.training.ps.hash_index import Keys
 from sizewright.training.ps.optimizers import Floats
 from sizewright.training.ps.routing import Lookup, Routing
 from sizewright.training.transport.exchange import (
     AGAIN,
     DONE,
     NO_FLOATS,
-    NO_KEYS,
     NO_SAMPLES,
     PUSH,
     STALE,
@@ -38,24 +38,24 @@ _FIRST_CONNECT_TIMEOUT_S = 30.0
 
 
 class OutgoingPush(NamedTuple):
-    """Gradients (n, width) of the rows of a look-up, for the samples [start, end).
+    """Gradients, arrays (n, width), of the rows of look-ups, one for each width, for the samples [start, end).
 
-    The look-up was split by the routing of `version`.
+    The look-ups were split by the routing of `version`.
     """
 
     tag: int
     version: int
-    lookup: Lookup
-    row_grads: Floats
+    lookups: Sequence[Lookup]
+    row_grads: Sequence[Floats]
     start: int = 0
     end: int = 0
 
 
 class Pull(NamedTuple):
-    """A look-up whose rows are to be pulled."""
+    """Look-ups, one for each width, whose rows are to be pulled."""
 
     tag: int
-    lookup: Lookup
+    lookups: Sequence[Lookup]
 
 
 class DensePush(NamedTuple):
@@ -72,30 +72,38 @@ class _Exchange(NamedTuple):
     flags: int
 
 
-class _Share(NamedTuple):
-    """One server's share of an exchange: positions in the pushed and pulled keys, and a slice of the dense weights."""
+_Positions = slice | NDArray[np.int64]
 
-    push: slice | NDArray[np.int64]
-    pull: slice | NDArray[np.int64]
+
+class _Share(NamedTuple):
+    """One server's share of an exchange, for each width: its positions in the pushed and pulled keys.
+
+    `dense` is its slice of the dense weights.
+    """
+
+    push: tuple[_Positions, ...]
+    pull: tuple[_Positions, ...]
     dense: slice
 
 
 class PsClient:
-    """Exchanges gradients and rows with all servers of the current routing.
+    """Exchanges gradients and rows of some `widths` with all servers of the current routing.
 
     `announce` may be called from another thread. The new routing is adopted when a server refuses the old one or has
     died. Waiting for links, or for a new routing, raises ConnectionError after `patience_s`.
     """
 
     def __init__(
-        self, transport: Transport, worker: int, routing: Routing, width: int, *, patience_s: float = 120.0
+        self, transport: Transport, worker: int, routing: Routing, widths: Sequence[int], *, patience_s: float = 120.0
     ) -> None:
         self.routing = routing
-        self.width = width
+        self.widths = tuple(widths)
         self.cuts = 0
         """The number of links that broke and were opened again."""
         self.cut_s = 0.0
         """The total seconds for which these links were broken."""
+        self._no_rows = tuple(self.empty_rows())
+        self._no_keys: tuple[Keys, ...] = (np.empty(0, np.int64),) * len(self.widths)
         self._transport = transport
         self._worker = worker
         self._patience_s = patience_s
@@ -150,7 +158,12 @@ class PsClient:
         for i in range(len(self._shares)):
             self._send_share(i, with_keys=not is_current)
 
-    def receive(self, rows: Floats, weights: Floats) -> tuple[float, float]:
+    def empty_rows(self, lookups: Sequence[Lookup] = ()) -> list[Floats]:
+        """Return arrays (n, width) for the rows of look-ups, by default of none."""
+        counts = [len(lookup.keys) for lookup in lookups] or [0] * len(self.widths)
+        return [np.empty((count, width), np.float32) for count, width in zip(counts, self.widths, strict=True)]
+
+    def receive(self, rows: Sequence[Floats], weights: Floats) -> tuple[float, float]:
         """Fill the rows (n, width) of the pull, in the order of its keys, and the dense weights (d,) if requested.
 
         Return the seconds spent waiting for replies and the seconds spent reading them. Raise ConnectionError if a
@@ -178,12 +191,17 @@ class PsClient:
         Look-ups that were split by another routing must be regrouped; others are in the order of the servers already.
         """
         push, pull, _, _ = self._exchange
-        nothing = [slice(0, 0)] * len(self.routing.servers)
-        pushed = self._positions(push.lookup, regroup_push) if push else nothing
-        pulled = self._positions(pull.lookup, regroup_pull) if pull else nothing
+        pushed = self._positions(push.lookups if push else (), regroup_push)
+        pulled = self._positions(pull.lookups if pull else (), regroup_pull)
         return [_Share(*share) for share in zip(pushed, pulled, self.routing.slices(), strict=True)]
 
-    def _positions(self, lookup: Lookup, regroup: bool) -> Sequence[slice | NDArray[np.int64]]:
+    def _positions(self, lookups: Sequence[Lookup], regroup: bool) -> list[tuple[_Positions, ...]]:
+        """Return the positions of each server's keys in each look-up."""
+        if not lookups:
+            return [(slice(0, 0),) * len(self.widths)] * len(self.routing.servers)
+        return list(zip(*(self._positions_in(lookup, regroup) for lookup in lookups), strict=True))
+
+    def _positions_in(self, lookup: Lookup, regroup: bool) -> Sequence[_Positions]:
         if regroup:
             positions, counts = self.routing.split(lookup.keys)
             return np.split(positions, np.cumsum(counts)[:-1])
@@ -193,7 +211,14 @@ class PsClient:
     def _send_share(self, i: int, *, with_keys: bool) -> None:
         server, share = self.routing.servers[i], self._shares[i]
         push, pull, dense, flags = self._exchange
-        request = ExchangeRequest(self.routing.version, flags, dense_samples=dense.samples)
+        request = ExchangeRequest(
+            self.routing.version,
+            flags,
+            push_keys=self._no_keys,
+            row_grads=self._no_rows,
+            dense_samples=dense.samples,
+            keys=self._no_keys,
+        )
         if push is not None or len(dense.samples):
             request = request._replace(flags=request.flags | PUSH)
         if push is not None:
@@ -201,13 +226,13 @@ class PsClient:
                 push_tag=push.tag,
                 start=push.start,
                 end=push.end,
-                push_keys=push.lookup.keys[share.push] if with_keys else NO_KEYS,
-                row_grads=push.row_grads[share.push],
+                push_keys=_keys_at(push.lookups, share.push) if with_keys else self._no_keys,
+                row_grads=tuple(grads[at] for grads, at in zip(push.row_grads, share.push, strict=True)),
             )
         if dense.grads.size:
             request = request._replace(dense_grads=dense.grads[share.dense])
         if pull is not None:
-            request = request._replace(pull_tag=pull.tag, keys=pull.lookup.keys[share.pull])
+            request = request._replace(pull_tag=pull.tag, keys=_keys_at(pull.lookups, share.pull))
         link = self._links.get(server.id)
         try:
             if link is not None:
@@ -217,7 +242,7 @@ class PsClient:
             link = None
         self._sent_on[i] = link
 
-    def _receive_share(self, i: int, rows: Floats, weights: Floats) -> tuple[int | None, float]:
+    def _receive_share(self, i: int, rows: Sequence[Floats], weights: Floats) -> tuple[int | None, float]:
         """Return the state of a server's reply, None if its link has broken, and the time of its arrival."""
         server, share = self.routing.servers[i], self._shares[i]
         arrived = time.perf_counter()
@@ -229,12 +254,12 @@ class PsClient:
             arrived = time.perf_counter()
             if head.state == DONE:
                 dense = weights[share.dense] if head.dense else NO_FLOATS
-                if isinstance(share.pull, slice):
-                    link.read(rows[share.pull], dense)
-                else:
-                    pulled = np.empty((len(share.pull), self.width), np.float32)
-                    link.read(pulled, dense)
-                    rows[share.pull] = pulled
+                # Of a slice this is a view, into which the rows are read; of positions it is a copy.
+                pulled = [array[at] for array, at in zip(rows, share.pull, strict=True)]
+                link.read(pulled, dense)
+                for array, at, received in zip(rows, share.pull, pulled, strict=True):
+                    if not isinstance(at, slice):
+                        array[at] = received
         except OSError:
             self._lose(server.id, link)
             return None, arrived
@@ -313,3 +338,7 @@ class PsClient:
         link.close()
         self._closed_sent_bytes += link.sent_bytes
         self._closed_received_bytes += link.received_bytes
+
+
+def _keys_at(lookups: Sequence[Lookup], positions: Sequence[_Positions]) -> tuple[Keys, ...]:
+    return tuple(lookup.keys[at] for lookup, at in zip(lookups, positions, strict=True))

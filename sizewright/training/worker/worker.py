@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import NamedTuple, Protocol
 
@@ -12,10 +13,10 @@ from numpy.typing import NDArray
 
 from sizewright.datasets.clicks.batch import Batch
 from sizewright.training.leases.batch_source import BatchSource, LeasedBatch
-from sizewright.training.ps.embedding import make_keys
+from sizewright.training.ps.hash_index import Keys
 from sizewright.training.ps.optimizers import Floats
 from sizewright.training.ps.routing import Lookup
-from sizewright.training.transport.exchange import LEAVE, NO_FLOATS, WANT_DENSE
+from sizewright.training.transport.exchange import LEAVE, WANT_DENSE
 from sizewright.training.worker.ps_client import DensePush, OutgoingPush, PsClient, Pull
 
 _KEPT_STEPS = 8192
@@ -48,7 +49,12 @@ class GradientComputer(Protocol):
 
     weights: Floats
 
-    def gradients(self, batch: Batch, inverse: NDArray[np.int64], rows: Floats) -> tuple[Floats, float]:
+    def keys(self, batch: Batch) -> list[Keys]:
+        """See `NetworkStep.keys`."""
+
+    def gradients(
+        self, batch: Batch, inverses: Sequence[NDArray[np.int64]], rows: Sequence[Floats]
+    ) -> tuple[list[Floats], float]:
         """See `NetworkStep.gradients`."""
 
     def take_grads(self) -> Floats:
@@ -64,8 +70,8 @@ class _Step(NamedTuple):
     tag: int
     version: int
     leased: LeasedBatch
-    lookup: Lookup
-    row_grads: Floats
+    lookups: list[Lookup]
+    row_grads: Sequence[Floats]
 
 
 class Worker:
@@ -96,7 +102,7 @@ class Worker:
         self._computes = computes
         self._tag = 0
         self._needs_dense = True  # no dense weights have been pulled yet
-        self._pulled: tuple[_Step, Floats] | None = None  # the next step and its rows
+        self._pulled: tuple[_Step, list[Floats]] | None = None  # the next step and its rows
         self._computed: _Step | None = None  # the last step, whose gradients are not pushed yet
         self._without_dense: list[LeasedBatch] = []  # batches whose rows are pushed and whose dense gradients are not
         self._dense_pushed = False
@@ -155,9 +161,9 @@ class Worker:
         self.counters.data_s += read - started
         if leased is None:
             return None
-        lookup = self._client.routing.lookup(make_keys(leased.batch.ids))
+        lookups = [self._client.routing.lookup(keys) for keys in self._computes.keys(leased.batch)]
         self._tag += 1
-        step = _Step(self._tag, self._client.routing.version, leased, lookup, NO_FLOATS)
+        step = _Step(self._tag, self._client.routing.version, leased, lookups, ())
         split = time.perf_counter()
         push_dense = self._needs_dense or self._tag % self._dense_every == 0 or self._must_push_dense(step)
         want_dense = push_dense  # the dense weights are pulled as often as their gradients are pushed
@@ -165,7 +171,7 @@ class Worker:
         sent = time.perf_counter()
         self.counters.pull_s += split - read
         self.counters.push_s += sent - split
-        self.counters.unique_rows += len(lookup.keys)
+        self.counters.unique_rows += sum(len(lookup.keys) for lookup in lookups)
         return step
 
     def _must_push_dense(self, requested: _Step | None = None) -> bool:
@@ -185,8 +191,8 @@ class Worker:
         if computed is not None:
             self._without_dense.append(computed.leased)
             start, end = computed.leased.start, computed.leased.until
-            push = OutgoingPush(computed.tag, computed.version, computed.lookup, computed.row_grads, start, end)
-        pull = Pull(requested.tag, requested.lookup) if requested else None
+            push = OutgoingPush(computed.tag, computed.version, computed.lookups, computed.row_grads, start, end)
+        pull = Pull(requested.tag, requested.lookups) if requested else None
         dense = DensePush()
         self._dense_pushed = push_dense and bool(self._without_dense)
         if self._dense_pushed:
@@ -201,14 +207,14 @@ class Worker:
         if self._computed is None and not flags:
             return
         self._send(None, flags, push_dense=push_dense)
-        self._receive_into(np.empty((0, self._client.width), np.float32))
+        self._receive_into(self._client.empty_rows())
 
-    def _receive(self, requested: _Step) -> Floats:
-        rows = np.empty((len(requested.lookup.keys), self._client.width), np.float32)
+    def _receive(self, requested: _Step) -> list[Floats]:
+        rows = self._client.empty_rows(requested.lookups)
         self._receive_into(rows)
         return rows
 
-    def _receive_into(self, rows: Floats) -> None:
+    def _receive_into(self, rows: Sequence[Floats]) -> None:
         waited, read = self._client.receive(rows, self._computes.weights)
         self.counters.wait_s += waited
         self.counters.pull_s += read
@@ -218,9 +224,10 @@ class Worker:
                 self._source.trained(leased)
             self._without_dense.clear()
 
-    def _compute(self, step: _Step, rows: Floats) -> _Step:
+    def _compute(self, step: _Step, rows: Sequence[Floats]) -> _Step:
         start = time.perf_counter()
-        grads, loss = self._computes.gradients(step.leased.batch, step.lookup.inverse, rows)
+        inverses = [lookup.inverse for lookup in step.lookups]
+        grads, loss = self._computes.gradients(step.leased.batch, inverses, rows)
         self.counters.compute_s += time.perf_counter() - start
         self.counters.loss += loss
         return step._replace(row_grads=grads)

@@ -494,7 +494,7 @@ class World:
         assert replica_group.routing is not None
         rows: dict[int, int] = {}
         for member in replica_group.membership.servers:
-            store = member.actor.instance._ps.store
+            store = member.actor.instance._ps.stores[0]
             slots, keys = store.slots(0, store.top)
             mine = replica_group.routing.owners[partition_of(keys)] == replica_group.routing.position(member.index + 1)
             for key, value in zip(keys[mine].tolist(), store.read(slots[mine])[:, 0].tolist(), strict=True):

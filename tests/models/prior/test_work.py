@@ -39,7 +39,7 @@ def test_operations_match_those_of_the_network(family: str) -> None:
         family=family, tables=Tables(count=6, rows=50, dim=8), bottom_mlp=(32,), top_mlp=(64, 16), cin=(12, 5)
     )
     network, batch = make_network(model), 4
-    embedded = torch.zeros(batch, 6, model.row_width, requires_grad=True)
+    embedded = torch.zeros(batch, 6, model.row_widths[0], requires_grad=True)
     counter = FlopCounterMode(display=False)
     with counter:
         network(torch.zeros(batch, 13), embedded).sum().backward()

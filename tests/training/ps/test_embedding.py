@@ -86,7 +86,7 @@ def test_growth_keeps_weights_and_state() -> None:
 @pytest.mark.parametrize("family", ["dlrm", "xdeepfm"])
 def test_bytes_grow_with_new_ids_as_the_memory_model_counts(name: str, family: str) -> None:
     job = small_job(optimizer=name, family=family)
-    store = EmbeddingStore(job.model.row_width, make_rule(job.model.optimizer))
+    store = EmbeddingStore(job.model.row_widths[0], make_rule(job.model.optimizer))
     for rows in (10, 10, 700, 5000):
         store.fill(np.arange(rows, dtype=np.int64))
         assert store.rows == rows

@@ -88,7 +88,7 @@ class ServerPool:
         """Weights and state of the rows by key; none may be held twice."""
         taken = []
         for server in self.routing.servers:
-            store = self.ps(server).store
+            store = self.ps(server).stores[0]
             taken.append(store.rows_at(store.slots(0, store.top)[0]))
         keys = np.concatenate([rows.keys for rows in taken])
         assert len(np.unique(keys)) == len(keys)
@@ -100,7 +100,7 @@ class ServerPool:
         return np.concatenate([part[1] for part in parts]), np.concatenate([part[2] for part in parts])
 
     def router(self, worker: int) -> PsClient:
-        self.routers.append(PsClient(TcpTransport(TOKEN), worker, self.routing, 1, patience_s=30))
+        self.routers.append(PsClient(TcpTransport(TOKEN), worker, self.routing, [1], patience_s=30))
         return self.routers[-1]
 
     def close(self) -> None:
@@ -131,13 +131,14 @@ class Pushing:
             keys = self._rng.integers(0, ROWS, 0 if tag > STEPS else 400)
             lookup, version = self._router.routing.lookup(keys), self._router.routing.version
             dense = DensePush()
-            if before and len(before.row_grads):
+            if before and len(before.row_grads[0]):
                 dense = DensePush(np.full(DENSE, -1, np.float32), np.array([(before.start, before.end)]))
-            self._router.send(before, Pull(tag, lookup), dense, WANT_DENSE | (LEAVE if tag == last else 0))
-            self._router.receive(np.empty((len(lookup.keys), 1), np.float32), np.empty(DENSE, np.float32))
+            self._router.send(before, Pull(tag, [lookup]), dense, WANT_DENSE | (LEAVE if tag == last else 0))
+            self._router.receive(self._router.empty_rows([lookup]), np.empty(DENSE, np.float32))
             self.counts[lookup.keys] += 1
             at = self._number * 1_000_000 + tag
-            before = OutgoingPush(tag, version, lookup, np.full((len(lookup.keys), 1), -1, np.float32), at, at + 1)
+            grads = np.full((len(lookup.keys), 1), -1, np.float32)
+            before = OutgoingPush(tag, version, [lookup], [grads], at, at + 1)
             self.steps = tag
             time.sleep(0.003)  # so that it goes on during all moves
 
@@ -205,9 +206,9 @@ def test_weights_and_optimizer_state_move_unchanged(fleets: list[ServerPool], na
         mine = pool.routing.lookup(mine).keys
         counts = np.cumsum([0, *pool.routing.lookup(np.arange(ROWS)).counts])
         at = pool.routing.position(server.id)
-        slots = ps.store.locate(mine[counts[at] : counts[at + 1]])
+        slots = ps.stores[0].locate(mine[counts[at] : counts[at + 1]])
         for _ in range(3):
-            ps.store.update(slots, rng.standard_normal((len(slots), 3)).astype(np.float32))
+            ps.stores[0].update(slots, rng.standard_normal((len(slots), 3)).astype(np.float32))
             ps.dense.update(rng.standard_normal(ps.dense.end - ps.dense.start).astype(np.float32))
     rows, dense = pool.rows(), pool.dense()
     assert len(rows[0]) == ROWS
@@ -226,7 +227,7 @@ def test_replacement_takes_over_only_the_old_servers_partitions(fleets: list[Ser
     lookup = pool.routing.lookup(np.arange(ROWS))
     starts = np.cumsum([0, *lookup.counts])
     for server, start, end in zip(pool.routing.servers, starts[:-1], starts[1:], strict=True):
-        pool.ps(server).store.fill(lookup.keys[start:end])
+        pool.ps(server).stores[0].fill(lookup.keys[start:end])
     first, _, third = pool.routing.servers
     moved = pool.move([first, pool.start(), third])
     assert [each.rows for each in moved] == [0, lookup.counts[1], 0]
@@ -238,13 +239,13 @@ CHANGES = st.lists(
 
 
 def contents(ps: ParameterServer) -> dict[int, float]:
-    slots, keys = ps.store.slots(0, ps.store.top)
-    return dict(zip(keys.tolist(), ps.store.read(slots)[:, 0].tolist(), strict=True))
+    slots, keys = ps.stores[0].slots(0, ps.stores[0].top)
+    return dict(zip(keys.tolist(), ps.stores[0].read(slots)[:, 0].tolist(), strict=True))
 
 
 def touch(ps: ParameterServer, first: int, value: float) -> set[int]:
     keys = np.arange(first, first + 60, dtype=np.int64)
-    ps.store.update(ps.store.locate(keys), np.full((60, 1), value, np.float32))
+    ps.stores[0].update(ps.stores[0].locate(keys), np.full((60, 1), value, np.float32))
     return set(keys.tolist())
 
 
@@ -292,7 +293,7 @@ def test_migration_and_snapshot_each_get_every_change_once(
                 touched = {reader: had | keys for reader, had in touched.items()}
             elif change == "remove":
                 gone = np.array([key for key in contents(ps) if about <= key < about + 60], np.int64)
-                ps.store.remove(gone)
+                ps.stores[0].remove(gone)
                 for reader in touched:
                     touched[reader] -= set(gone.tolist())
                     copies[reader] = {key: v for key, v in copies[reader].items() if key not in gone}
@@ -336,7 +337,7 @@ def test_snapshot_has_the_state_at_its_start(before: list[int], amid: list[tuple
                 ps.dense.update(np.ones(4, np.float32))
                 ps.applied.add([(first, first + 1)], ALL_PARTS)
             elif kind == "remove":
-                ps.store.remove(np.array([key for key in contents(ps) if first <= key < first + 60], np.int64))
+                ps.stores[0].remove(np.array([key for key in contents(ps) if first <= key < first + 60], np.int64))
 
         copied = Copied(change)
         copy_snapshot(ps, copied, everything, all_rows=False, throttled=False)

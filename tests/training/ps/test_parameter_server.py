@@ -111,7 +111,7 @@ def test_server_counts_exchanges_pushes_and_lookups() -> None:
     ps.exchange(client, request(push_tag=3, grads=minus(2)))
     assert (ps.counters.exchanges, ps.counters.pushes, ps.counters.lookups) == (4, 1, 5)
     assert ps.counters.busy_s > 0
-    assert ps.store.rows == 4
+    assert ps.stores[0].rows == 4
 
 
 def work(ps: ParameterServer, rounds: int, keys: list[list[int]], grads: Floats) -> None:
@@ -286,8 +286,8 @@ def test_close_refuses_waiting_and_later_workers_and_keeps_the_rows() -> None:
         assert [type(result) for result in each.outcome] == [ConnectionError]
     with pytest.raises(ConnectionError):
         ps.exchange(WorkerState(3), request(keys=[2]))
-    assert ps.store.rows == 1
-    np.testing.assert_array_equal(ps.store.read(np.array([0])), start)
+    assert ps.stores[0].rows == 1
+    np.testing.assert_array_equal(ps.stores[0].read(np.array([0])), start)
 
 
 def test_request_of_an_old_routing_is_refused_and_of_a_new_one_waits() -> None:
@@ -390,7 +390,7 @@ def test_worker_joining_during_a_change_does_not_update_frozen_rows() -> None:
     for worker in (1, 3):
         ps.forget(worker)  # so that a push of the newcomer would be a round of its own
     assert newcomer.waits()
-    np.testing.assert_array_equal(ps.store.read(np.array([0])), before)
+    np.testing.assert_array_equal(ps.stores[0].read(np.array([0])), before)
     ps.start_version(2)
     assert newcomer.reply().state == STALE
     np.testing.assert_array_equal(rows_of(ps, [1]), before)

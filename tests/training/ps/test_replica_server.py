@@ -130,7 +130,7 @@ def test_exchange_error_is_reported_and_others_continue(server: PsServer, monkey
     def broken_update(slots: object, grads: object) -> None:
         raise ValueError("broken")
 
-    monkeypatch.setattr(server._ps.store, "update", broken_update)
+    monkeypatch.setattr(server._ps.stores[0], "update", broken_update)
     with contextlib.closing(link_to(server)) as broken, contextlib.closing(link_to(server, 2)) as healthy:
         ask(broken, request(keys=[1, 2], tag=1))
         with pytest.raises(ConnectionError):
@@ -164,7 +164,7 @@ def test_peer_transfers_rows_and_dense_weights(server: PsServer) -> None:
     peer = Peer(server.address, TOKEN, source=9, version=2)
     rows = EmbeddingRows(np.array([4, 5]), np.arange(4, dtype=np.float32).reshape(2, 2), np.empty((2, 0), np.float32))
     peer.insert(rows)
-    np.testing.assert_array_equal(server._ps.store.read(server._ps.store.locate(rows.keys)), rows.weights)
+    np.testing.assert_array_equal(server._ps.stores[0].read(server._ps.stores[0].locate(rows.keys)), rows.weights)
     peer.put_dense(1, np.array([[7], [8]], np.float32), np.empty((2, 0), np.float32))
     peer.put_applied(np.array([5]), SampleRanges([(2, 9), (11, 12)]))
     assert server._ps.version == 1
@@ -235,7 +235,7 @@ def test_close_leaves_no_busy_thread_socket_or_rows() -> None:
     sockets, threads = open_sockets(), threading.active_count()
     for _ in range(8):
         server = PsServer(make_ps(sync=True), TOKEN)
-        address, store = server.address, weakref.ref(server._ps.store)
+        address, store = server.address, weakref.ref(server._ps.stores[0])
         silent = socket.create_connection(address)
         links = [link_to(server, number) for number in range(3)]
         for link in links:

@@ -22,7 +22,7 @@ from sizewright.training.transport.peers import Peer
 from tests.helpers.training_parts import TOKEN, make_ps, small_job
 
 JOB = small_job(optimizer="adam")
-WIDTH, DENSE = JOB.model.row_width, 10
+WIDTH, DENSE = JOB.model.row_widths[0], 10
 TRAINED = [(0, 640), (704, 768)]
 MORE = SampleRanges([(0, 768)])
 ALL = np.arange(PARTS)
@@ -80,14 +80,14 @@ def check_restored(store: SnapshotStore, sent: EmbeddingRows, weights: np.ndarra
         mine, dense = owners == number - 1, routing.dense_of(number)
         parts = routing.parts_of(number)
         ps.expect(5, {SNAPSHOT_STORE}, dense, parts)
-        assert store.restore(server.address, parts, dense, 5) == mine.sum() == ps.store.rows
+        assert store.restore(server.address, parts, dense, 5) == mine.sum() == ps.stores[0].rows
         assert ps.version == 5
         applied = {tuple(group.parts): list(group.samples) for group in ps.applied_groups()}
         assert applied == {
             tuple(parts[np.isin(parts % 4, (0, 1))]): TRAINED,
             tuple(parts[np.isin(parts % 4, (2, 3))]): [(0, 768)],
         }
-        got = ps.store.rows_at(ps.store.locate(sent.keys[mine]))
+        got = ps.stores[0].rows_at(ps.stores[0].locate(sent.keys[mine]))
         for theirs, ours in zip(got, (array[mine] for array in sent), strict=True):
             np.testing.assert_array_equal(theirs, ours)
         start, *values = ps.dense.part(0, DENSE)

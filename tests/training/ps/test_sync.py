@@ -8,14 +8,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sizewright.training.ps.sync import AsyncUpdates, PendingPush, SyncRounds, UpdateSync, mean_push
+from sizewright.training.ps.sync import AsyncUpdates, PendingPush, RowPush, SyncRounds, UpdateSync, mean_push
 
 WORKERS = st.integers(0, 4)
 
 
 def push_of(value: float, slots: tuple[int, ...] = (0,)) -> PendingPush:
     rows = np.full((len(slots), 1), value, np.float32)
-    return PendingPush(np.array(slots, np.int64), rows, np.array([value], np.float32))
+    return PendingPush([RowPush(np.array(slots, np.int64), rows)], np.array([value], np.float32))
 
 
 class Table:
@@ -248,15 +248,20 @@ def test_push_refused_elsewhere_counts_as_a_share_without_waiting() -> None:
 def test_mean_counts_untouched_rows_as_zero(shapes: list[tuple[list[int], int]]) -> None:
     rng = np.random.default_rng(0)
     pushes = [
-        PendingPush(np.array(slots, np.int64), rng.random((len(slots), 2), np.float32), rng.random(dense, np.float32))
+        PendingPush(
+            [RowPush(np.array(slots, np.int64), rng.random((len(slots), width), np.float32)) for width in (2, 5)],
+            rng.random(dense, np.float32),
+        )
         for slots, dense in shapes
     ]
-    rows, dense = np.zeros((10, 2)), np.zeros(3)
+    rows, dense = [np.zeros((10, 2)), np.zeros((10, 5))], np.zeros(3)
     for push in pushes:
-        rows[push.slots] += push.row_grads
+        for total, row_push in zip(rows, push.rows, strict=True):
+            total[row_push.slots] += row_push.grads
         dense[: push.dense_grads.size] += push.dense_grads
     mean = mean_push(pushes)
-    assert sorted(mean.slots.tolist()) == sorted({slot for slots, _ in shapes for slot in slots})
-    np.testing.assert_allclose(mean.row_grads, rows[mean.slots] / len(pushes), rtol=1e-5)
+    for total, row_push in zip(rows, mean.rows, strict=True):
+        assert sorted(row_push.slots.tolist()) == sorted({slot for slots, _ in shapes for slot in slots})
+        np.testing.assert_allclose(row_push.grads, total[row_push.slots] / len(pushes), rtol=1e-5)
     np.testing.assert_allclose(mean.dense_grads, (dense / len(pushes))[: mean.dense_grads.size], rtol=1e-5)
     assert mean.dense_grads.size == max(size for _, size in shapes)

@@ -34,7 +34,7 @@ def test_replies_arrive_in_the_order_of_requests(server: PsServer) -> None:
         assert head == (DONE, n, 3)
         rows = np.empty((n, 2), np.float32)
         link.read(rows, np.empty(3, np.float32))
-        np.testing.assert_array_equal(rows, server._ps.store.read(np.arange(n)))
+        np.testing.assert_array_equal(rows, server._ps.stores[0].read(np.arange(n)))
     assert link.sent_bytes == sum(map(request_bytes, requests))
     assert link.received_bytes == sum(reply_bytes(n, 3, 2) for n in (1, 2, 3))
     link.send(request(keys=[1], version=1))

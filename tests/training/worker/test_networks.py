@@ -13,7 +13,7 @@ SAMPLES = 6
 
 def inputs(model: Model) -> tuple[torch.Tensor, torch.Tensor]:
     torch.manual_seed(1)
-    embedded = torch.randn(SAMPLES, model.tables.count, model.row_width, requires_grad=True)
+    embedded = torch.randn(SAMPLES, model.tables.count, model.row_widths[0], requires_grad=True)
     return torch.randn(SAMPLES, model.dense_features), embedded
 
 

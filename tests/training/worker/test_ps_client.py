@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import pytest
@@ -15,7 +15,6 @@ from sizewright.training.ps.parameter_server import ParameterServer, WorkerState
 from sizewright.training.ps.routing import Parts, Routing, Server
 from sizewright.training.transport.exchange import (
     LEAVE,
-    NO_KEYS,
     NO_SAMPLES,
     PUSH,
     STALE_REPLY,
@@ -67,7 +66,7 @@ class World:
             ps = self.servers[server.id]
             ps.dense = ps.dense.like(part.start, part.stop)
             ps.applied = ps.applied.keep(self.routing.parts_of(server.id))
-        self.router = PsClient(self, 1, self.routing, 1, patience_s=5)
+        self.router = PsClient(self, 1, self.routing, [1], patience_s=5)
         self.refusals = 0
 
     def connect(self, server: Server, worker: int, answer_s: float = 0) -> NearLink:
@@ -118,8 +117,8 @@ class World:
         dense = np.full(DENSE, np.nan, np.float32)
         for server in self.routing.servers:
             ps = self.servers[server.id]
-            slots, keys = ps.store.slots(0, ps.store.top)
-            rows[keys] = ps.store.read(slots)[:, 0]
+            slots, keys = ps.stores[0].slots(0, ps.stores[0].top)
+            rows[keys] = ps.stores[0].read(slots)[:, 0]
             for key in keys.tolist():
                 copies[key] += 1
             dense[ps.dense.start : ps.dense.end] = ps.dense.copy()
@@ -154,7 +153,7 @@ class NearLink:
             raise ConnectionError("cut")
         self.sent_bytes += request_bytes(request)
         if fate == "pushed" and request.flags & PUSH and request.version == ps.version:
-            ps.exchange(self._client, request._replace(keys=NO_KEYS, flags=request.flags & ~WANT_DENSE))
+            ps.exchange(self._client, request._replace(keys=(), flags=request.flags & ~WANT_DENSE))
             self._world.change(2)
             self._reply = STALE_REPLY
         else:
@@ -164,13 +163,13 @@ class NearLink:
     def wait(self) -> ReplyHead:
         if self._closed or self._reply is None:
             raise ConnectionError("closed")
-        return ReplyHead(self._reply.state, len(self._reply.rows), self._reply.dense.size)
+        return ReplyHead(self._reply.state, sum(map(len, self._reply.rows)), self._reply.dense.size)
 
-    def read(self, rows: Floats, dense: Floats) -> None:
+    def read(self, rows: Sequence[Floats], dense: Floats) -> None:
         assert self._reply is not None
-        np.copyto(rows, self._reply.rows)
+        np.copyto(rows[0], self._reply.rows[0])
         np.copyto(dense, self._reply.dense)
-        self.received_bytes += reply_bytes(*rows.shape[:1], dense.size, rows.shape[1])
+        self.received_bytes += reply_bytes(rows, dense)
 
     def close(self) -> None:
         self._closed = True
@@ -197,23 +196,22 @@ def test_push_is_applied_once_under_any_routing_changes(
         pull = None
         if keys is not None:
             lookup = router.routing.lookup(np.array(keys, np.int64))
-            pull, version = Pull(tag, lookup), router.routing.version
+            pull, version = Pull(tag, [lookup]), router.routing.version
         flags = WANT_DENSE if tag % every == 0 else 0
         dense_push = DensePush()
         if before and flags:
             dense_push = DensePush(np.full(DENSE, -1, np.float32), np.array([(before.start, before.end)]))
-        rows = np.full((len(pull.lookup.keys) if pull else 0, 1), np.nan, np.float32)
+        rows = np.full((len(pull.lookups[0].keys) if pull else 0, 1), np.nan, np.float32)
         weights = np.full(DENSE, np.nan, np.float32)
         router.send(before, pull, dense_push, flags | (LEAVE if pull is None else 0))
-        router.receive(rows, weights)
+        router.receive([rows], weights)
         if before:
-            counts[before.lookup.keys] += 1
+            counts[before.lookups[0].keys] += 1
             dense += len(dense_push.grads) > 0
         if pull:
-            np.testing.assert_array_equal(rows[:, 0], counts[pull.lookup.keys])
-            before = OutgoingPush(
-                tag, version, pull.lookup, np.full((len(keys or ()), 1), -1, np.float32), tag, tag + 1
-            )
+            np.testing.assert_array_equal(rows[:, 0], counts[lookup.keys])
+            grads = np.full((len(lookup.keys), 1), -1, np.float32)
+            before = OutgoingPush(tag, version, [lookup], [grads], tag, tag + 1)
         if flags:
             np.testing.assert_array_equal(weights, dense)
     values, dense_values, copies = world.values()
@@ -231,10 +229,10 @@ def exchange(
     lookup, version = router.routing.lookup(np.array(keys, np.int64)), router.routing.version
     rows, weights = np.empty((len(keys), 1), np.float32), np.empty(DENSE, np.float32)
     samples = np.array([(push.start, push.end)]) if push and dense.size else NO_SAMPLES
-    router.send(push, Pull(push.tag + 1 if push else 7, lookup), DensePush(dense, samples), WANT_DENSE)
-    router.receive(rows, weights)
+    router.send(push, Pull(push.tag + 1 if push else 7, [lookup]), DensePush(dense, samples), WANT_DENSE)
+    router.receive([rows], weights)
     tag = push.tag + 1 if push else 7
-    return OutgoingPush(tag, version, lookup, np.full((len(keys), 1), -1, np.float32), tag, tag + 1), weights
+    return OutgoingPush(tag, version, [lookup], [np.full((len(keys), 1), -1, np.float32)], tag, tag + 1), weights
 
 
 def test_pushed_slice_is_not_repeated_after_two_changes() -> None:

@@ -24,7 +24,7 @@ def test_flat_weights_share_memory_with_the_network(family: str) -> None:
 def backward(network: nn.Module, seed: int) -> None:
     model = small_job().model
     torch.manual_seed(seed)
-    inputs = torch.randn(4, model.dense_features), torch.randn(4, model.tables.count, model.row_width)
+    inputs = torch.randn(4, model.dense_features), torch.randn(4, model.tables.count, model.row_widths[0])
     device = next(network.parameters()).device
     network(*(each.to(device) for each in inputs)).sum().backward()
 

@@ -2,15 +2,16 @@ from __future__ import annotations
 
 import itertools
 import threading
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from sklearn.metrics import roc_auc_score
 
+from sizewright.datasets.clicks.batch import Batch
 from sizewright.models.memory.memory_model import dense_floats
 from sizewright.spec import Job
-from sizewright.training.ps.embedding import make_keys
 from sizewright.training.worker.networks import FAMILIES, make_network
 from sizewright.training.worker.worker import Worker
 from tests.helpers.training_parts import (
@@ -18,13 +19,16 @@ from tests.helpers.training_parts import (
     ListSource,
     held_out,
     in_threads,
+    keys_by_width,
+    pooled,
     serving,
     small_job,
     stream,
     train,
+    widths,
 )
 
-REQUEST_BYTES, REPLY_BYTES = 52, 12
+REQUEST_BYTES, REPLY_BYTES = 40, 12
 
 
 def auc(job: Job, cluster: Cluster) -> float:
@@ -87,48 +91,58 @@ def test_dense_weights_may_be_exchanged_every_few_steps(sync: str) -> None:
     assert received[0] - received[1] == (250 - 51) * size
 
 
+MIXED = {"dim": (4, 8, 4, 12), "pooling": (1, 3, 2, 1)}
+
+
+@pytest.mark.parametrize("tables", [{}, MIXED, {"pooling": (2, 1, 1, 3)}, {"dim": (4, 8, 8, 4)}])
+@pytest.mark.parametrize("family", FAMILIES)
 @pytest.mark.parametrize("servers", [1, 2])
-def test_synchronous_sgd_is_plain_sgd_over_the_joint_batch(servers: int) -> None:
+def test_synchronous_sgd_is_plain_sgd_over_the_joint_batch(servers: int, family: str, tables: dict[str, Any]) -> None:
     """The same steps in torch alone, over the workers' batches put together, end at the same weights."""
     steps, workers, rate = 5, 2, 0.1
-    job = small_job(optimizer="sgd", rate=rate, sync="sync")
+    job = small_job(family=family, optimizer="sgd", rate=rate, sync="sync", **tables)
     last = held_out(job, 500)
     batches = list(zip(*(stream(job, i, workers, steps) for i in range(workers)), strict=True))
-    keys = np.unique(np.concatenate([make_keys(b.ids) for b in [last, *itertools.chain(*batches)]]))
+    by_batch = [keys_by_width(job, batch) for batch in [last, *itertools.chain(*batches)]]
+    keys = [np.unique(np.concatenate([each.ravel() for each in of_width])) for of_width in zip(*by_batch, strict=True)]
     with serving(job, servers) as cluster:
-        table = torch.from_numpy(cluster.read(keys)[0]).requires_grad_()
+        rows = [torch.from_numpy(each).requires_grad_() for each in cluster.read(*keys)[0]]
         trained = workers_of(job, cluster, workers, steps)
         train(trained, steps)
         in_threads(*(worker.leave for worker in trained))
         got = cluster.predict(last)
 
     network = make_network(job.model)
-    optimizer = torch.optim.SGD([*network.parameters(), table], lr=rate)
+    optimizer = torch.optim.SGD([*network.parameters(), *rows], lr=rate)
 
-    def logits(ids: np.ndarray, dense: np.ndarray) -> torch.Tensor:
-        places = np.searchsorted(keys, make_keys(ids)).reshape(ids.shape)
-        outputs: torch.Tensor = network(torch.from_numpy(dense), table[torch.from_numpy(places)])
+    def logits(batch: Batch) -> torch.Tensor:
+        places = [np.searchsorted(*each) for each in zip(keys, keys_by_width(job, batch), strict=True)]
+        of_ids = [of_width[torch.from_numpy(at)] for of_width, at in zip(rows, places, strict=True)]
+        outputs: torch.Tensor = network(torch.from_numpy(batch.dense), pooled(job, of_ids))
         return outputs
 
     for joint in batches:
         optimizer.zero_grad()
-        ids, dense = (np.concatenate([getattr(b, name) for b in joint]) for name in ("ids", "dense"))
-        labels = torch.from_numpy(np.concatenate([b.labels for b in joint]))
-        torch.nn.functional.binary_cross_entropy_with_logits(logits(ids, dense), labels).backward()
+        together = Batch(*(np.concatenate(parts) for parts in zip(*joint, strict=True)))
+        labels = torch.from_numpy(together.labels)
+        torch.nn.functional.binary_cross_entropy_with_logits(logits(together), labels).backward()
         optimizer.step()
-    expected = logits(last.ids, last.dense).detach().numpy()
+    expected = logits(last).detach().numpy()
     np.testing.assert_allclose(got, expected, rtol=1e-3, atol=1e-4)
 
 
+@pytest.mark.parametrize("tables", [{}, MIXED])
 @pytest.mark.parametrize("sync", ["async", "sync"])
-def test_worker_counts_its_steps_and_transfers(sync: str) -> None:
-    job = small_job(sync=sync, batch_size=32)
-    steps, width = 6, job.model.row_width
+def test_worker_counts_its_steps_and_transfers(sync: str, tables: dict[str, Any]) -> None:
+    job = small_job(sync=sync, batch_size=32, **tables)
+    steps, request_bytes = 6, REQUEST_BYTES + 12 * len(job.model.table_groups)
     with serving(job, 2) as cluster:
         (worker,) = workers_of(job, cluster, 1)
         train([worker], steps)
         counters = worker.counters
-        rows = [len(np.unique(make_keys(batch.ids))) for batch in stream(job, count=steps + 1)]
+        distinct = [[len(np.unique(k)) for k in keys_by_width(job, batch)] for batch in stream(job, count=steps + 1)]
+        floats = [int(np.dot(counts, widths(job))) for counts in distinct]
+        rows = [sum(counts) for counts in distinct]
         exchanges = steps + 1  # the rows of the next step are there already
         pushes = steps if sync == "sync" else steps - 1
         dense = dense_floats(job)
@@ -136,13 +150,10 @@ def test_worker_counts_its_steps_and_transfers(sync: str) -> None:
         assert counters.unique_rows == sum(rows)
         # dense gradients, and the samples that they are of, go with each push
         requested = (
-            exchanges * 2 * REQUEST_BYTES
-            + 8 * sum(rows)
-            + 4 * width * sum(rows[:pushes])
-            + (4 * dense + 2 * 16) * pushes
+            exchanges * 2 * request_bytes + 8 * sum(rows) + 4 * sum(floats[:pushes]) + (4 * dense + 2 * 16) * pushes
         )
         assert counters.bytes_sent == requested
-        assert counters.bytes_received == exchanges * (2 * REPLY_BYTES + 4 * dense) + 4 * width * sum(rows)
+        assert counters.bytes_received == exchanges * (2 * REPLY_BYTES + 4 * dense) + 4 * sum(floats)
         for name in ("data_s", "pull_s", "compute_s", "push_s", "wait_s", "loss", "last_step_at_s"):
             assert getattr(counters, name) > 0, name
         assert counters.reading()["bytes_sent"] == requested
