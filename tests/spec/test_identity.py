@@ -42,6 +42,7 @@ def tables(**fields: Any) -> Job:
         (command("python t.py", PATH="/home/ann/lib:/home/ann/bin"), command("python t.py", PATH="/a/lib:/b/bin")),
         (tables(rows="criteo-kaggle"), tables(rows=list(Tables().model_copy(update={"max_rows": None}).sizes()))),
         (tables(rows=500, count=3), tables(rows=[500, 500, 500], count=3)),
+        (tables(rows=500, count=3, dim=8), tables(rows=500, count=3, dim=[8, 8, 8], pooling=[1, 1, 1])),
         (tables(rows="criteo-kaggle", max_rows=1000), tables(rows=Tables().sizes(), max_rows=1000)),
     ],
 )  # fmt: skip
@@ -62,6 +63,8 @@ def test_equivalent_jobs_have_the_same_hash(first: Job, second: Job) -> None:
         (command("python a.py", A="1"), command("python a.py", A="2"), ["command.env.A"]),
         (command("python a.py data/x"), command("python a.py other/x"), ["command.run"]),
         (tables(rows=10, count=2), tables(rows=10, count=3), ["model.tables.count"]),
+        (tables(rows=10, count=2), tables(rows=10, count=2, dim=[16, 8]), ["model.tables.dim"]),
+        (tables(rows=10, count=2), tables(rows=10, count=2, pooling=3), ["model.tables.pooling"]),
         (Job(), Job().with_batch_size(1024), ["training.batch_size"]),
     ],
 )

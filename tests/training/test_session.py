@@ -35,7 +35,7 @@ ONE_BY_ONE = Allocation.of(1, 1, 0.5, 0.25, 64)
 
 @pytest.fixture(scope="module")
 def session() -> Iterator[Session]:
-    with Session(small_job(rows=ROWS), timeout_s=90) as session:
+    with Session(small_job(rows=ROWS, dim=(4, 8, 4, 12), pooling=(1, 3, 2, 1)), timeout_s=90) as session:
         session.load_ahead(workers=2, ps=2)
         yield session
 
@@ -189,10 +189,10 @@ def test_pause_stops_training_and_keeps_the_processes(session: Session) -> None:
 @pytest.mark.parametrize(("table_scale", "servers"), [(1.0, 1), (0.5, 2), (0.1, 1), (1.0, 2)])
 def test_tables_are_filled_to_their_scale_and_no_further(session: Session, table_scale: float, servers: int) -> None:
     session.scale(Allocation.of(1, servers, 0.5, 0.25, 64), table_scale=table_scale)
-    rows = sum(session.job.model.tables.sizes(table_scale))
+    rows = session.job.model.tables.sizes(table_scale)
     later = wait_for_more(session, session.observe())
-    assert sum(ps.rows for ps in later.of("ps")) == rows
-    assert sum(ps.embedding_bytes for ps in later.of("ps")) == rows * row_bytes(session.job)
+    assert sum(ps.rows for ps in later.of("ps")) == sum(rows)
+    assert sum(ps.embedding_bytes for ps in later.of("ps")) == np.dot(rows, row_bytes(session.job))
     assert all(ps.rows > 0 for ps in later.of("ps"))
 
 

@@ -29,22 +29,37 @@ def test_distinct_rows_never_exceed_draws_or_rows_and_grow_with_both() -> None:
     assert distinct_rows(1000, 1.05, 512) < distinct_rows(100_000, 1.05, 512) < 512
 
 
+@pytest.mark.parametrize("dim", [8, (8, 4, 16, 8, 8, 4)])
 @pytest.mark.parametrize("family", ["dlrm", "wide_deep", "dcn", "xdeepfm"])
-def test_operations_match_those_of_the_network(family: str) -> None:
+def test_operations_match_those_of_the_network(family: str, dim: int | tuple[int, ...]) -> None:
     from torch.utils.flop_counter import FlopCounterMode
 
     from sizewright.training.worker.networks import make_network
 
     model = Model(
-        family=family, tables=Tables(count=6, rows=50, dim=8), bottom_mlp=(32,), top_mlp=(64, 16), cin=(12, 5)
+        family=family, tables=Tables(count=6, rows=50, dim=dim), bottom_mlp=(32,), top_mlp=(64, 16), cin=(12, 5)
     )
     network, batch = make_network(model), 4
-    embedded = torch.zeros(batch, 6, model.row_widths[0], requires_grad=True)
+    groups = model.table_groups
+    embedded = [torch.zeros(batch, len(group.tables), group.width, requires_grad=True) for group in groups]
     counter = FlopCounterMode(display=False)
     with counter:
         network(torch.zeros(batch, 13), embedded).sum().backward()
     counted = counter.get_total_flops() / batch
     assert network_work(model)[0] == pytest.approx(counted, rel=0.25)
+
+
+def test_work_of_rows_is_counted_table_by_table() -> None:
+    """Two tables of 3 and 1 ids a sample, whose rows are all looked up in a large batch."""
+    tables = Tables(count=2, rows=(40, 10), dim=(4, 32), pooling=(3, 1))
+    job = Job(model=Model(family="wide_deep", tables=tables, optimizer="rowwise_adagrad"), data={"zipf": 0})
+    work = work_of(job, np.array([1000.0]), np.array([1.0]))
+    assert work.ids[0] == 4000
+    assert work.id_floats[0] == 1000 * (3 * 5 + 1 * 33)
+    assert work.rows[0] == pytest.approx(50)
+    assert work.row_floats[0] == pytest.approx(40 * 5 + 10 * 33)
+    assert work.row_state[0] == pytest.approx(50)
+    assert work.embedding_bytes[0] == table_bytes(job) == 40 * 4 * (5 + 1) + 10 * 4 * (33 + 1)
 
 
 def test_work_is_counted_once_for_each_batch_and_share_of_the_rows() -> None:

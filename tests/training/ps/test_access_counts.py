@@ -18,7 +18,7 @@ def after(earlier: int, later: int = 0) -> np.ndarray:
     recent = AccessCounts()
     for keys, pulls in ((EARLIER, earlier), (LATER, later)):
         for _ in range(pulls):
-            recent.add(keys)
+            recent.add([keys[:1], keys[1:]])
     return recent.total()
 
 

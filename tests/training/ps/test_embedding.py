@@ -90,5 +90,5 @@ def test_bytes_grow_with_new_ids_as_the_memory_model_counts(name: str, family: s
     for rows in (10, 10, 700, 5000):
         store.fill(np.arange(rows, dtype=np.int64))
         assert store.rows == rows
-        assert store.embedding_bytes == rows * row_bytes(job)
+        assert store.embedding_bytes == rows * row_bytes(job)[0]
         assert store.index_bytes == index_bytes(np.array(float(rows)))

@@ -117,6 +117,38 @@ def test_snapshot_on_disk_restores_everything(stores: list[SnapshotStore], tmp_p
     check_restored(again, *everything)
 
 
+def test_snapshot_of_rows_of_several_widths_is_read_back(stores: list[SnapshotStore], tmp_path: Path) -> None:
+    job = small_job(optimizer="adam", dim=(4, 8, 4, 12))
+    store, again = new_store(stores, job), new_store(stores, job)
+    rng, peer = np.random.default_rng(0), Peer(store.address(), TOKEN, 1)
+    sent = {}
+    for width, keys in ((4, np.arange(30)), (12, np.arange(100, 117))):  # the table of 8 floats has no rows yet
+        values = (rng.standard_normal((len(keys), n)).astype(np.float32) for n in (width, 2 * width))
+        sent[width] = EmbeddingRows(keys, *values)
+        peer.insert(sent[width])
+    peer.put_dense(0, np.ones((DENSE, 1), np.float32), np.ones((DENSE, 2), np.float32))
+    peer.put_applied(ALL, MORE)
+    peer.done(1)
+    peer.close()
+    store.save(str(tmp_path), 0, 0)
+    again.load(str(tmp_path))
+    assert again.rows() == store.rows() == 47
+    ps = make_ps((4, 8, 12), name="adam", dense=0, version=0)
+    server = PsServer(ps, TOKEN)
+    ps.expect(5, {SNAPSHOT_STORE}, slice(0, DENSE), ALL)
+    assert again.restore(server.address, ALL, slice(0, DENSE), 5) == 47
+    for rows_store in ps.stores:
+        assert rows_store.rows == len(sent[rows_store.width].keys) if rows_store.width in sent else not rows_store.rows
+        for ours in [sent[rows_store.width]] if rows_store.width in sent else []:
+            theirs = rows_store.rows_at(rows_store.locate(ours.keys))
+            for one, same in zip(theirs, ours, strict=True):
+                np.testing.assert_array_equal(one, same)
+    server.close()
+    (tmp_path / "snapshot-000001" / "state-12.npy").unlink()
+    with pytest.raises(JobError, match=r"state-12\.npy is missing"):
+        again.load(str(tmp_path))
+
+
 def test_latest_two_snapshots_are_kept(stores: list[SnapshotStore], tmp_path: Path) -> None:
     store, *_ = filled(stores, 5)
     for lost, expected in ((10, [1]), (20, [1, 2]), (30, [2, 3])):

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from sizewright.training.ps.routing import Server
-from sizewright.training.transport.exchange import DONE, STALE, WANT_DENSE, reply_bytes, request_bytes
+from sizewright.training.transport.exchange import DONE, STALE, WANT_DENSE, request_bytes
 from sizewright.training.transport.links import TcpTransport
 from sizewright.training.transport.listeners import PsServer
 from tests.helpers.training_parts import TOKEN, make_ps, request
@@ -33,10 +33,10 @@ def test_replies_arrive_in_the_order_of_requests(server: PsServer) -> None:
         head = link.wait()
         assert head == (DONE, n, 3)
         rows = np.empty((n, 2), np.float32)
-        link.read(rows, np.empty(3, np.float32))
+        link.read([rows], np.empty(3, np.float32))
         np.testing.assert_array_equal(rows, server._ps.stores[0].read(np.arange(n)))
     assert link.sent_bytes == sum(map(request_bytes, requests))
-    assert link.received_bytes == sum(reply_bytes(n, 3, 2) for n in (1, 2, 3))
+    assert link.received_bytes == sum(12 + 4 * (2 * n + 3) for n in (1, 2, 3))
     link.send(request(keys=[1], version=1))
     assert link.wait() == (STALE, 0, 0)
     link.close()
