@@ -14,7 +14,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,7 @@ import numpy as np
 
 from sizewright.datasets.clicks.batch import Batch
 from sizewright.errors import SizewrightError
-from sizewright.spec import Allocation, Job, Optimizer, Tables
+from sizewright.spec import Allocation, Job, Model, Optimizer, Tables
 from sizewright.testing.audit import AuditProgram, audit_job
 from sizewright.training import session
 from sizewright.training.leases import batch_source
@@ -73,15 +73,20 @@ class Applications(UpdateRule):
 class Counting:
     """Replaces the network: a row's gradient is -1, a dense weight's is minus the number of samples."""
 
-    def __init__(self, network: object, loss: object, device: str) -> None:
+    def __init__(self, model: Model, network: object, loss: object, device: str) -> None:
         self.weights: Floats = np.zeros(DENSE, np.float32)
         self._grads: Floats = np.zeros(DENSE, np.float32)
         self._world = World.present
 
-    def gradients(self, batch: Any, inverse: Any, rows: Floats) -> tuple[Floats, float]:
+    def keys(self, batch: Any) -> list[Keys]:
+        return [make_keys(batch.ids[:, [table]], np.array([table])) for table in range(2)]
+
+    def gradients(self, batch: Any, inverses: Any, rows: Sequence[Floats]) -> tuple[list[Floats], float]:
         self._world.scheduler.wait(self._world.scheduler.delay(0.02))
         self._grads -= len(batch.labels)
-        return -np.bincount(inverse, minlength=len(rows)).astype(np.float32).reshape(-1, 1), 0.0
+        counts = [np.bincount(inverse, minlength=len(each)) for inverse, each in zip(inverses, rows, strict=True)]
+        grads = [np.repeat(-each[:, None], of.shape[1], 1) for each, of in zip(counts, rows, strict=True)]
+        return [each.astype(np.float32) for each in grads], 0.0
 
     def take_grads(self) -> Floats:
         grads = self._grads.copy()
@@ -187,7 +192,7 @@ class World:
         self.samples = rng.randint(4, 40) * BATCH + rng.randint(0, BATCH - 1)
         job = audit_job(self.samples, batch_size=BATCH)
         changed = job.training.model_copy(update={**training, "dense_sync_steps": rng.choice([1, 1, 1, 3])})
-        tables = Tables(count=2, rows=(self.samples, SHARED), dim=1)
+        tables = Tables(count=2, rows=(self.samples, SHARED), dim=(1, 2))  # so a store for each
         model = job.model.model_copy(update={"tables": tables})
         self.job: Job = job.model_copy(update={"training": changed, "model": model})
         self.snapshot_s = rng.choice([None, 0.1, 0.3, 1.0])
@@ -406,7 +411,10 @@ class World:
         info, arrays = snapshot_files.read_snapshot(self._checkpoint, self.job)
         if info.partly_applied and not self.disturbed:
             self.violate(f"a checkpoint has samples {info.partly_applied} in some of its parts only")
-        held = dict(zip(arrays["keys"].tolist(), np.round(arrays["weights"][:, 0]).tolist(), strict=True))
+        held: dict[int, int] = {}
+        for width in (1, 2):
+            weights = np.round(arrays[f"weights-{width}"][:, 0]).astype(int).tolist()
+            held |= zip(arrays[f"keys-{width}"].tolist(), weights, strict=True)
         expected = self._expected([*self.inherited, *running._account.losses], info.applied)
         counted = np.array([held.get(key, 0) for key in self._keys()], np.int64)
         if self.sync:
@@ -494,11 +502,14 @@ class World:
         assert replica_group.routing is not None
         rows: dict[int, int] = {}
         for member in replica_group.membership.servers:
-            store = member.actor.instance._ps.stores[0]
-            slots, keys = store.slots(0, store.top)
-            mine = replica_group.routing.owners[partition_of(keys)] == replica_group.routing.position(member.index + 1)
-            for key, value in zip(keys[mine].tolist(), store.read(slots[mine])[:, 0].tolist(), strict=True):
-                rows[key] = rows.get(key, 0) + round(value)
+            position = replica_group.routing.position(member.index + 1)
+            for store in member.actor.instance._ps.stores:
+                slots, keys = store.slots(0, store.top)
+                mine = replica_group.routing.owners[partition_of(keys)] == position
+                for key, values in zip(keys[mine].tolist(), store.read(slots[mine]).tolist(), strict=True):
+                    if len(set(values)) > 1:
+                        self.violate(f"the weights of row {key} were not updated together")
+                    rows[key] = rows.get(key, 0) + round(values[0])
         return np.array([rows.get(key, 0) for key in self._keys()], np.int64)
 
     def _keys(self) -> list[int]:
