@@ -3,7 +3,7 @@
 They are shapes of published models that the bank lacks, two of them with tables of mixed dimensions and several ids a
 sample, two more with several ids a sample. Some jobs of the bank are measured beside them: how much faster or slower
 they are than in the bank tells the speed of the host, by which predictions from the bank are corrected.
-`benchmarks.prior` scores the prior on `benchmarks/sealed/`.
+`benchmarks.prior` scores the prior on `benchmarks/sealed_trials/`.
 """
 
 from __future__ import annotations

@@ -23,6 +23,7 @@ from sizewright.spec.objective import log_objective, regret
 Floats = NDArray[np.float64]
 
 _ALLOCATION_FIELDS = ("workers", "ps", "worker_cpu", "ps_cpu", "batch_size", "table_scale")
+_RATE_WEIGHT = 2.0  # how much the logarithm of time × cost changes with that of the throughput
 _MIN_ALLOCATIONS = 3  # fewer determine neither rank nor regret
 _NORMAL_QUANTILE = 1.645  # of a 90 % interval
 _MAX_FOLDS, _MAX_TRIALS_PER_FOLD = 8, 2000
@@ -116,10 +117,13 @@ def score_prior(prior: LearnedPrior, lessons: Lessons, truth: dict[str, Measured
     return scores
 
 
-def regret_and_rank(trials: Sequence[Trial], rates: Floats, log_predicted: Floats) -> tuple[float, float]:
+def regret_and_rank(
+    trials: Sequence[Trial], rates: Floats, log_predicted: Floats, sd: Floats | float = 0.0
+) -> tuple[float, float]:
     """Return the regret (time × cost) of choosing by the prediction, and the rank correlation.
 
-    Both are NaN for fewer than three allocations.
+    `sd` (n,) are the standard deviations of the logarithms of the measured rates. A choice that they cannot tell from
+    the best one has no regret. Both are NaN for fewer than three allocations.
     """
     if len(trials) < _MIN_ALLOCATIONS:
         return float("nan"), float("nan")
@@ -127,7 +131,12 @@ def regret_and_rank(trials: Sequence[Trial], rates: Floats, log_predicted: Float
     log_price = np.log(table_price(frame, None))
     truth = log_objective("balanced", np.log(rates), log_price)
     pick = int(np.argmin(log_objective("balanced", log_predicted, log_price)))
-    return float(regret("balanced", truth[pick] - truth.min())), float(spearmanr(log_predicted, rates).statistic)
+    best = int(np.argmin(truth))
+    sd = np.broadcast_to(sd, len(rates))
+    excess = truth[pick] - truth[best]
+    if excess < _RATE_WEIGHT * np.hypot(sd[pick], sd[best]):
+        excess = 0.0
+    return float(regret("balanced", excess)), float(spearmanr(log_predicted, rates).statistic)
 
 
 def leave_out(

@@ -56,6 +56,8 @@ def test_choice_minimizes_time_and_cost() -> None:
     assert regret_and_rank(places, rates, np.log(rates)) == pytest.approx((0.0, 1.0))
     wrong = np.log([100.0, 100.0, 400.0])
     assert regret_and_rank(places, rates, wrong)[0] == pytest.approx((5 / 200**2) / (3 / 190**2) - 1)
+    assert regret_and_rank(places, rates, wrong, sd=np.full(len(rates), 0.3))[0] == 0.0
+    assert regret_and_rank(places, rates, wrong, sd=0.01)[0] == regret_and_rank(places, rates, wrong)[0]
     assert np.isnan(regret_and_rank(places[:2], rates[:2], wrong[:2])).all()
 
 
