@@ -22,6 +22,7 @@ from benchmarks._trials import BRIEF, measure_valid
 from sizewright.api import assign_job
 from sizewright.datasets.trials.files import import_trials
 from sizewright.datasets.trials.trial import Trial
+from sizewright.models import ThroughputModel
 from sizewright.models.forms.dlrover import DlroverModel
 from sizewright.models.memory.memory_model import MemoryModel
 from sizewright.profiler.measure.measure import Timing
@@ -151,15 +152,15 @@ def train_efficiency(session: Session, shape: Path) -> tuple[float, list[tuple[f
 
 
 def scale_figures(job: Job, session: Session, trials: list[Trial]) -> dict[str, float]:
-    """Measure four table scales at three allocations in turn; fit without one scale and predict it."""
+    """Measure four table scales at three allocations in turn; fit the default model without one and predict it."""
     measured: list[Trial] = []
     for _ in range(ROUNDS):
         for allocation in ALLOCATIONS:
             measured += [measure_valid(session, TrialPoint(allocation, scale), SCALED) for scale in SCALES]
     known = [t for t in measured if t.table_scale != HELD_OUT]
     # Only trials of this series are compared, because the host's speed was different during the profile.
-    model, memory = DlroverModel().fit(known), MemoryModel.fit(job, known)
-    with_profile = DlroverModel().fit(trials + known)
+    model, memory = ThroughputModel().fit(known), MemoryModel.fit(job, known)
+    with_profile = ThroughputModel().fit(trials + known)
     errors, profile_errors, memory_errors, spans = [], [], [], []
     for i, _ in enumerate(ALLOCATIONS):
         at_allocation = [t for t in measured if t.ps_cpu == ALLOCATIONS[i].ps[0].cpu]
