@@ -24,6 +24,8 @@ class TableMemory(Record):
     weight_bytes: int
     state_bytes: int
     index_bytes: int
+    dim: int | None = Field(default=None, description="embedding dimension")
+    pooling: int = Field(default=1, description="ids that a sample has in it")
 
     @property
     def total_bytes(self) -> int:

@@ -38,6 +38,16 @@ def test_memory_reports_each_table_and_server(call, example):
     assert "fewest that fit" in table
 
 
+def test_memory_shows_dimensions_and_ids_where_tables_differ(call, example, tmp_path):
+    path = tmp_path / "mixed.yaml"
+    path.write_text("model: {tables: {count: 2, rows: [1000, 50], dim: [8, 128], pooling: [1, 24]}}")
+    shown = [line.split()[:4] for line in call("memory", path).out.splitlines()]
+    assert ["table", "rows", "dim", "ids"] in shown
+    assert ["0", "1,000", "8", "1"] in shown
+    assert ["1", "50", "128", "24"] in shown
+    assert " dim " not in call("memory", example).out
+
+
 @pytest.mark.parametrize(
     ("args", "message"),
     [

@@ -108,6 +108,8 @@ def _table(job: Job, number: int, rows: int, lower: int, upper: int) -> TableMem
         weight_bytes=rows * width * 4,
         state_bytes=rows * state_floats(job.model.optimizer.name, width) * 4,
         index_bytes=int(shared_index * rows / total),
+        dim=job.model.tables.dims[number],
+        pooling=job.model.tables.poolings[number],
     )
 
 

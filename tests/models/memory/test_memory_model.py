@@ -243,6 +243,7 @@ def test_memory_is_counted_table_by_table() -> None:
     described = job((100_000, 50_000, 3_000), dim=(8, 32, 8), optimizer="rowwise_adagrad")
     tables = report(described, []).tables
     assert [table.weight_bytes for table in tables] == [4 * 8 * 100_000, 4 * 32 * 50_000, 4 * 8 * 3_000]
+    assert [(table.dim, table.pooling) for table in tables] == [(8, 1), (32, 1), (8, 1)]
     assert [table.state_bytes for table in tables] == [4 * 100_000, 4 * 50_000, 4 * 3_000]
     eights, wide = (float(index_bytes(np.array([rows]))[0]) for rows in (103_000.0, 50_000.0))
     assert tables[0].index_bytes + tables[2].index_bytes == pytest.approx(eights, abs=2)
