@@ -3,7 +3,7 @@
 Widths, numbers of tables and cardinalities follow MLPerf's DLRM and DCNv2 (facebookresearch/dlrm, MLPerf logs), the
 Criteo Kaggle log (DeepRec's model zoo), and RM1 to RM3, Wide&Deep, NCF, DIN and DIEN (DeepRecSys). Scaled: the largest
 tables are cut, the widest layers and rows are halved, and where a model looks up a table many times a sample it has
-more tables instead, since each table is looked up once per sample here.
+more tables instead, since the jobs of the bank look up each table once per sample.
 """
 
 from __future__ import annotations
