@@ -1,4 +1,4 @@
-"""Measures the sealed base shapes, which nothing was tuned on: `python -m benchmarks.sealed FOLDER`.
+"""Measures the sealed base shapes, which nothing was tuned on: `python -m benchmarks.sealed FOLDER [--resume]`.
 
 They are shapes of published models that the bank lacks, two of them with tables of mixed dimensions and several ids a
 sample, two more with several ids a sample. Some jobs of the bank are measured beside them: how much faster or slower
@@ -9,9 +9,12 @@ they are than in the bank tells the speed of the host, by which predictions from
 from __future__ import annotations
 
 import sys
+import tempfile
 from typing import Any
 
+from benchmarks._report import SMOKE, finish
 from sizewright.datasets.trial_bank.shapes import BankJob, bank_jobs
+from sizewright.profiler.measure.measure import measure
 from sizewright.profiler.series.bank_points import first_points
 from sizewright.profiler.series.bank_series import BankSeries, BankStep, measure_bank, open_session
 from sizewright.spec import Job
@@ -111,12 +114,26 @@ def all_series() -> list[BankSeries]:
     ]
 
 
+def smoke_series() -> list[BankSeries]:
+    """Return one point of a job with rows of several widths."""
+    job = next(job for job in sealed_jobs() if job.base == "movielens-mixed")
+    return [BankSeries("smoke", job, first_points(job, 0)[:1])]
+
+
 def main() -> None:
     def show(step: BankStep) -> None:
         print(f"{step.done} of {step.total}: {step.job}, {step.trial.throughput or step.trial.message}", flush=True)
 
-    card = measure_bank(sys.argv[1], open_session, series=all_series(), resume="--resume" in sys.argv, progress=show)
-    print(f"{card['trials']} trials of {len(card['jobs'])} jobs")
+    with tempfile.TemporaryDirectory() as scratch:
+        card = measure_bank(
+            f"{scratch}/sealed" if SMOKE else sys.argv[1],
+            open_session,
+            series=smoke_series() if SMOKE else all_series(),
+            resume="--resume" in sys.argv,
+            measure=measure if SMOKE else None,  # a smoke run needs no idle host
+            progress=show,
+        )
+    finish("sealed", {"trials": float(card["trials"]), "jobs": float(len(card["jobs"]))}, {}, keep=False)
 
 
 if __name__ == "__main__":

@@ -25,7 +25,7 @@ NEEDED_PACKAGES: dict[str, Sequence[str]] = {
     "trial_efficiency": ["optuna", "botorch"],
     "faults": ["greenlet", "ray", "torch"],
     "gpu": ["torch"],
-    **dict.fromkeys(("elasticity", "grids", "own_code", "remeasure", "three_stages"), ("ray", "torch")),
+    **dict.fromkeys(("elasticity", "grids", "own_code", "remeasure", "sealed", "three_stages"), ("ray", "torch")),
 }
 
 
@@ -38,7 +38,7 @@ runpy.run_module(f"benchmarks.{name}", run_name="__main__", alter_sys=True)
 engine.stop()
 """
 """Its sessions would each start a Ray of their own."""
-OF_SESSIONS = ("elasticity", "faults", "grids", "remeasure", "three_stages")
+OF_SESSIONS = ("elasticity", "faults", "grids", "remeasure", "sealed", "three_stages")
 
 
 def kept() -> dict[str, bytes]:
