@@ -4,8 +4,8 @@ Jobs are left out with all variations of their base shape, then with their whole
 `benchmarks.sealed` were measured, and looked at, after everything was tuned. They are predicted from the whole bank,
 corrected for the speed of the host on that day by what three jobs of the bank did then. Four base shapes of the bank
 were sealed before them (`held_out`); later tuning has seen these. Jobs that the prior refuses, because they are unlike
-all others, count as refused and not in its errors. A choice that the trials cannot tell from the best one has no
-regret; figures without such ties stand in the details. HELD_OUT=0 leaves out all that was ever sealed.
+all others, count as refused and not in its errors. In `regret_with_ties`, in the details, a choice that the trials
+cannot tell from the best one has no regret. HELD_OUT=0 leaves out all that was ever sealed.
 
 Zero-shot figures are computed on the bank: the truth of an allocation is the mean of its trials at the host's usual
 speed. Few-shot figures are computed on the grids that the planner is evaluated on (`benchmarks/tables`, without those
@@ -114,7 +114,7 @@ def truths(split: Split, bank: Bank) -> list[JobTruth]:
     measured, noise = measured_rates(gather(None, bank)), repeat_noise(bank.trials)
     if split.kind == "sealed":
         in_bank, bank = measured, load_bank(SEALED)
-        measured = measured_rates(gather(None, bank))
+        measured, noise = measured_rates(gather(None, bank)), repeat_noise(bank.trials)
         factor = host_factor(in_bank, measured)
     speeds = median_speed_factors(bank.trials, noise.exponent)
     found = []
@@ -134,11 +134,12 @@ def host_factor(before: Mapping[str, MeasuredRates], now: Mapping[str, MeasuredR
         earlier = {_allocation(t): rate for t, rate in zip(before[key].first_trials, before[key].rates, strict=True)}
         later = {_allocation(t): rate for t, rate in zip(now[key].first_trials, now[key].rates, strict=True)}
         logs += [np.log(earlier[each] / later[each]) for each in earlier.keys() & later.keys()]
+    assert logs, "no allocation was measured both times"
     return float(np.exp(np.mean(logs)))
 
 
 def _allocation(trial: Trial) -> tuple[object, ...]:
-    return trial.workers, trial.ps, trial.worker_cpu, trial.ps_cpu, trial.batch_size
+    return trial.workers, trial.ps, trial.worker_cpu, trial.ps_cpu, trial.batch_size, trial.table_scale
 
 
 def predict_jobs(split: Split, rival: str) -> list[dict[str, Any]]:
@@ -179,10 +180,10 @@ def coverage(split: Split) -> list[dict[str, Any]]:
 
 def score(truth: JobTruth, rates: Floats) -> dict[str, Any]:
     """Score predicted rates (n,) against the true ones."""
-    regret, rank = regret_and_rank(truth.allocations, truth.rates, np.log(rates), truth.sd)
-    untied, _ = regret_and_rank(truth.allocations, truth.rates, np.log(rates))
+    regret, rank = regret_and_rank(truth.allocations, truth.rates, np.log(rates))
+    tied, _ = regret_and_rank(truth.allocations, truth.rates, np.log(rates), truth.sd)
     errors = list(np.abs(rates / truth.rates - 1))
-    return {"errors": errors, "regret": regret, "regret_without_ties": untied, "rank": rank}
+    return {"errors": errors, "regret": regret, "regret_with_ties": tied, "rank": rank}
 
 
 def few_shot(table_number: int, seed: int) -> list[dict[str, Any]]:
@@ -262,7 +263,7 @@ def summary(rows: pd.DataFrame, kind: str, rival: str = "learned") -> dict[str, 
     return {
         "mdape": float(np.median(list(itertools.chain(*accepted.errors)))) if len(accepted) else float("nan"),
         "regret": float(accepted.regret.mean()),
-        "regret_without_ties": float(accepted.regret_without_ties.mean()),
+        "regret_with_ties": float(accepted.regret_with_ties.mean()),
         "rank": float(accepted["rank"].mean()),
         "refused": len(of) - len(accepted),
     }

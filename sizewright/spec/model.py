@@ -65,8 +65,9 @@ class Tables(Record):
             values = getattr(self, name)
             if isinstance(values, tuple) and len(values) != self.count:
                 raise ValueError(f"{name} lists {format_count(len(values), 'table')} but count is {self.count}")
-            if not isinstance(values, str) and any(not 1 <= value <= highest for value in _listed(values, 1)):
-                raise ValueError(f"{name} must be 1 to {highest:,} for every table")
+            for value in () if isinstance(values, str) else _listed(values, 1):
+                if not 1 <= value <= highest:
+                    raise ValueError(f"{name} must be 1 to {highest:,} for every table, got {value:,}")
         if self.rows == "criteo-kaggle" and self.count != len(CRITEO_KAGGLE_ROWS):
             raise ValueError(f"criteo-kaggle has {len(CRITEO_KAGGLE_ROWS)} tables but count is {self.count}")
         return self

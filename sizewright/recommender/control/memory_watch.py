@@ -79,7 +79,7 @@ class MemoryWatch:
         points = list(self._points)  # another thread may add to it meanwhile
         if len(points) < _MIN_POINTS:
             return
-        lookups, rows = np.array([(samples * self._tables, rows) for samples, rows in points], float).T
+        lookups, rows = np.array([(samples * self._ids, rows) for samples, rows in points], float).T
         vocabulary = max(float(sum(self._job.model.tables.sizes())), rows[-1])
         self._growth = RowGrowth(vocabulary=vocabulary).fit(lookups, rows)
 
@@ -87,7 +87,7 @@ class MemoryWatch:
         """Return the peak of the fullest of `ps` servers after `samples` samples, or None before `refit`."""
         if self._growth is None or self.fullest is None:
             return None
-        return self._peak(self._growth.draw(samples * self._tables), ps, self._base_bytes)
+        return self._peak(self._growth.draw(samples * self._ids), ps, self._base_bytes)
 
     def needed_bytes(self, samples: int, ps: int) -> float | None:
         """Return the memory that each of `ps` servers needs for `samples` samples: a high quantile plus a margin."""
@@ -95,8 +95,9 @@ class MemoryWatch:
         return None if forecast is None else float(np.quantile(forecast.draws, _QUANTILE)) * (1 + MARGIN)
 
     @property
-    def _tables(self) -> int:
-        return self._job.model.tables.count
+    def _ids(self) -> int:
+        """The ids of a sample in all tables."""
+        return sum(self._job.model.tables.poolings)
 
     def _peak(self, rows: Floats, ps: int, base_bytes: float) -> EmbeddingMemory:
         """Return the peak of the fullest of `ps` servers that hold `rows` (d,) in all.

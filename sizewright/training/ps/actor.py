@@ -273,13 +273,13 @@ def _make_stores(setup: PsSetup) -> list[EmbeddingStore]:
     is_held = np.zeros(PARTS, bool)
     is_held[setup.parts] = True
     stores = []
-    for group, expected_rows in zip(model.table_groups, setup.expected_rows, strict=True):
+    for i, (group, expected_rows) in enumerate(zip(model.table_groups, setup.expected_rows, strict=True)):
         store = EmbeddingStore(
             group.width,
             make_rule(model.optimizer),
             device=setup.job.training.embedding_device,
             expected_rows=expected_rows,
-            seed=setup.number,
+            seed=setup.number + (i << 32),  # rows of different widths are drawn independently
             init_scale=setup.init_scale,
         )
         sizes = model.tables.sizes(setup.fill) if setup.fill else ()

@@ -236,6 +236,10 @@ class EmbeddingStore:
 
 
 def insert_rows(stores: Sequence[EmbeddingStore], rows: EmbeddingRows) -> None:
-    """Write rows into the store of their width."""
+    """Write rows into the store of their width. Raise ValueError if there is none."""
     width = rows.weights.shape[1]
-    next(store for store in stores if store.width == width).insert(rows)
+    for store in stores:
+        if store.width == width:
+            store.insert(rows)
+            return
+    raise ValueError(f"no table has rows of {width} floats")

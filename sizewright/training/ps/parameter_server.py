@@ -209,7 +209,9 @@ class ParameterServer:
         with self._lock:
             if not self.version:
                 raise ConnectionError("the server has not begun")
-            reader, *_ = [store.begin_snapshot(all_rows=all_rows) for store in self.stores]  # the same for all stores
+            (reader,) = {
+                store.begin_snapshot(all_rows=all_rows) for store in self.stores
+            }  # all stores take turns alike
             return SnapshotMoment(self.applied.groups(), self.dense.part(self.dense.start, self.dense.end), reader)
 
     def incoming(self, version: int) -> Incoming:

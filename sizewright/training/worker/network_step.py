@@ -60,7 +60,7 @@ class NetworkStep:
         """Return the rows of each sample's ids (n, tables, width), summed up within each table."""
         samples = len(places) // len(group.tables)
         if group.starts is None:
-            return nn.functional.embedding(places, rows).view(samples, -1, rows.shape[1])
+            return nn.functional.embedding(places, rows).view(samples, len(group.tables), rows.shape[1])
         first = torch.arange(samples).unsqueeze(1) * len(group.tables)
         starts = (first + torch.from_numpy(group.starts)).flatten().to(self._device)
         pooled = nn.functional.embedding_bag(places, rows, starts, mode="sum")
