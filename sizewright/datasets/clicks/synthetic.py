@@ -25,6 +25,8 @@ _DENSE_SHARE = 0.4  # of the logit's variance
 _EFFECTS = 1 << 16
 _DENSE_LEVELS = 1 << 12
 _CALIBRATION_ROWS = 4096
+# Where samples have several ids in a table, at least 64 samples with about this many ids in all.
+_CALIBRATION_IDS, _MIN_CALIBRATION_ROWS = 1 << 18, 64
 
 # Share of empty fields in the public Criteo sample, column by column.
 _MISSING_DENSE = (0.45, 0, 0.17, 0.18, 0.03, 0.26, 0.05, 0, 0.05, 0.45, 0.05, 0.78, 0.18)
@@ -106,7 +108,10 @@ class SyntheticLog:
 
     def _calibrate(self, rng: np.random.Generator) -> None:
         """Scale both parts of the logit to their share of its variance, and set the bias to meet the base rate."""
-        dense, ids = self._features(rng, _CALIBRATION_ROWS)
+        rows, columns = _CALIBRATION_ROWS, len(self._last)
+        if columns > len(self.rows):
+            rows = min(rows, max(_MIN_CALIBRATION_ROWS, _CALIBRATION_IDS // columns))
+        dense, ids = self._features(rng, rows)
         by_ids, by_dense = float(self._logit(dense * 0, ids).std()), float((dense @ self._weights).std())
         varied = {"dense": by_dense > 1e-3, "ids": by_ids > 1e-3}  # not so with no numeric column, one-row tables
         dense_share = _DENSE_SHARE if all(varied.values()) else float(varied["dense"])

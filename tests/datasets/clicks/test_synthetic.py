@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from scipy.stats import rankdata
 
 from sizewright.datasets.clicks.logs import ClickLog
-from sizewright.datasets.clicks.synthetic import SyntheticLog, write_criteo
+from sizewright.datasets.clicks.synthetic import BASE_RATE, SyntheticLog, write_criteo
 from sizewright.errors import ClickLogError
 from sizewright.spec import CRITEO_KAGGLE_ROWS
 
@@ -64,6 +64,18 @@ def test_seed_and_shard_fix_the_stream() -> None:
     assert np.array_equal(first_batch(1, (1, 2)), first_batch(1, (1, 3)))
     assert not np.array_equal(first_batch(1, (0, 2)), first_batch(1, (1, 2)))
     assert not np.array_equal(first_batch(1, (0, 1)), first_batch(2, (0, 1)))
+
+
+def test_tables_have_as_many_columns_as_their_pooling() -> None:
+    rows, pooling = [50, 7, 2000], [1, 4, 300]
+    log = SyntheticLog(rows, pooling=pooling)
+    batch = next(log.batches(4000))
+    assert batch.ids.shape == (4000, 305)
+    first, many, last = np.split(batch.ids, np.cumsum(pooling)[:-1], axis=1)
+    assert [ids.max() < size for ids, size in zip((first, many, last), rows, strict=True)] == [True] * 3
+    assert batch.labels.mean() == pytest.approx(BASE_RATE, abs=0.04)
+    swapped = batch._replace(ids=np.concatenate([first, many[:, ::-1], last], axis=1))
+    np.testing.assert_allclose(log.true_probability(swapped), log.true_probability(batch), rtol=1e-4)
 
 
 def test_no_numeric_columns_and_tables_of_one_row() -> None:

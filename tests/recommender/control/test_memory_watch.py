@@ -19,7 +19,7 @@ def rows_after(samples: float) -> float:
 
 
 def peak(rows: float, ps: int) -> float:
-    return float(peak_of(JOB, np.array([rows]), ps, BASE, 0.0).draws[0])
+    return float(peak_of(JOB, [np.array([rows])], ps, BASE, 0.0).draws[0])
 
 
 def watch(until: int, ps: int = 2, limit: float = 0.0, share: float = 0.5) -> MemoryWatch:
@@ -51,6 +51,26 @@ def test_peak_at_the_end_is_forecast_early() -> None:
     needed = watched.needed_bytes(2_000_000, 2)
     assert needed is not None
     assert truth < needed < 2 * truth
+
+
+def test_forecast_counts_all_ids_of_a_sample() -> None:
+    """Two tables of a million rows with 20 uniform ids a sample each: far more rows than samples appear."""
+    million, ids = 1_000_000, 20
+    job = Job(model=Model(tables=Tables(count=2, rows=million, dim=16, pooling=ids)), data={"zipf": 0})
+
+    def rows_at(samples: float) -> float:
+        return float(2 * million * -np.expm1(samples * ids * np.log1p(-1 / million)))
+
+    watched = MemoryWatch(job)
+    for samples in np.geomspace(1_000, 20_000, 12):
+        rows = rows_at(samples)
+        of_rows = float(peak_of(job, [np.array([rows])], 1, BASE, 0.0).draws[0])
+        watched.add(Window(1.0, 1.0, 100, int(samples), 10**7, (server("ps-0", int(rows), of_rows, 0.0),)), 0)
+    watched.refit()
+    forecast = watched.forecast(60_000, 1)
+    assert forecast is not None
+    low, high = forecast.interval()
+    assert low * 0.98 < float(peak_of(job, [np.array([rows_at(60_000)])], 1, BASE, 0.0).draws[0]) < high * 1.02
 
 
 def test_oom_probability_is_clear_far_from_the_limit() -> None:
