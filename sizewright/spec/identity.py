@@ -34,7 +34,10 @@ def describe(job: Job) -> dict[str, Any]:
     if job.data.path:
         described["data"]["path"] = _file_names(job.data.path)
     if not job.command:
-        described["model"]["tables"] |= _tables(job.model.tables)
+        tables = described["model"]["tables"]
+        tables |= {"rows": _rows(job.model.tables), "dim": _shortened(job.model.tables.dims)}
+        if "pooling" in tables:
+            tables["pooling"] = _shortened(job.model.tables.poolings)
     return described
 
 
@@ -74,12 +77,6 @@ def _described(job: Job) -> dict[str, Any]:
         if described["training"][name] == default:
             del described["training"][name]
     return described
-
-
-def _tables(tables: Tables) -> dict[str, Any]:
-    """Return the keys of tables that can be written as one number or as a list."""
-    poolings = {} if set(tables.poolings) == {1} else {"pooling": _shortened(tables.poolings)}
-    return {"rows": _rows(tables), "dim": _shortened(tables.dims), **poolings}
 
 
 def _rows(tables: Tables) -> int | str | list[int]:

@@ -209,9 +209,8 @@ class ParameterServer:
         with self._lock:
             if not self.version:
                 raise ConnectionError("the server has not begun")
-            (reader,) = {
-                store.begin_snapshot(all_rows=all_rows) for store in self.stores
-            }  # all stores take turns alike
+            # All stores take turns alike, so they have the same reader.
+            (reader,) = {store.begin_snapshot(all_rows=all_rows) for store in self.stores}
             return SnapshotMoment(self.applied.groups(), self.dense.part(self.dense.start, self.dense.end), reader)
 
     def incoming(self, version: int) -> Incoming:
