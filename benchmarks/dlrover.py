@@ -30,12 +30,12 @@ from benchmarks._baselines import default_planner
 from benchmarks._measured import SEEDS, on_all_cores, own_tables
 from benchmarks._replays import replay_planner
 from benchmarks._report import choose, finish
+from sizewright.formatting import MIB
 from sizewright.models.table import as_columns
 from sizewright.profiler.evaluation import draw
 from sizewright.profiler.planner.candidates import CandidateSet
 from sizewright.profiler.planner.measured_table import MeasuredTable
 from sizewright.spec import Objective
-from sizewright.spec.units import MIB
 
 Floats = NDArray[np.float64]
 

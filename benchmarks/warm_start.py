@@ -34,6 +34,7 @@ from sizewright.datasets.trial_bank.files import load_bank
 from sizewright.datasets.trial_bank.shapes import HELD_OUT
 from sizewright.datasets.trials.trial import Trial
 from sizewright.errors import NotEnoughDataError
+from sizewright.formatting import GIB, MIB
 from sizewright.models.default.predictor import ThroughputModel
 from sizewright.models.memory.memory_model import MemoryModel, table_bytes
 from sizewright.models.prior import JobCurve, LearnedPrior
@@ -44,7 +45,6 @@ from sizewright.recommender.sizing.scoring import grid_price
 from sizewright.recommender.sizing.select import recommend
 from sizewright.spec import Allocation, Bounds, Failure, Job, Outcome, Recommendation, RoleBounds
 from sizewright.spec.objective import completion_time_s, cost_of, objective_value
-from sizewright.spec.units import GIB, MIB
 
 Floats = NDArray[np.float64]
 

@@ -14,7 +14,7 @@ from sizewright.spec import Allocation, Metrics
 
 ROOT = Path(__file__).resolve().parents[1]
 CHEAP = "import sizewright"
-RECOMMEND = "import sys; sys.argv = ['sizewright', *{}]; from sizewright.cli.main import run; run()"
+COMMAND = "import sys; sys.argv = ['sizewright', *{}]; from sizewright.cli.main import run; run()"
 REPORT = (
     "import atexit, sys; atexit.register(lambda: print('LOADED', *sorted({m.partition('.')[0] for m in sys.modules})))"
 )
@@ -35,10 +35,16 @@ def test_importing_the_package_loads_nothing_heavy() -> None:
     assert not modules & {"numpy", "pandas", "torch", "ray", "mlflow", "sklearn", "scipy", "pydantic", "sqlalchemy"}
 
 
+def test_help_loads_nothing_heavy() -> None:
+    modules, printed = loaded(COMMAND.format(["--help"]))
+    assert "recommend" in printed
+    assert not modules & {"numpy", "pandas", "torch", "ray", "mlflow", "sklearn", "scipy", "pydantic", "yaml"}
+
+
 @pytest.mark.parametrize("output", ["table", "json"])
 def test_recommending_loads_no_engine_and_no_learning_library(store: str, example: Path, output: str) -> None:
     args = ["recommend", str(example), "--store", store, "--output", output]
-    modules, printed = loaded(RECOMMEND.format(args))
+    modules, printed = loaded(COMMAND.format(args))
     assert "criteo" in printed
     assert "numpy" in modules
     assert not modules & {"torch", "ray", "mlflow", "sklearn", "lightgbm", "pandas", "matplotlib"}
@@ -48,7 +54,7 @@ def test_tuning_loads_no_engine(example: Path, tmp_path: Path) -> None:
     log = MetricsLog(tmp_path / "m.jsonl")
     metrics = Metrics(replicas=(), allocation=Allocation.of(1, 1, 1.0, 1.0, 512))
     log.append(Observed(at=datetime.now(timezone.utc), at_s=0.0, metrics=metrics))
-    modules, printed = loaded(RECOMMEND.format(["tune", str(example), "--replay", str(log.path), "-o", "json"]))
+    modules, printed = loaded(COMMAND.format(["tune", str(example), "--replay", str(log.path), "-o", "json"]))
     assert "first observation" in printed
     assert not modules & {"torch", "ray", "mlflow", "sklearn", "lightgbm", "prometheus_client"}
 

@@ -17,9 +17,9 @@ from sizewright.cluster.placement.placement import Servers
 from sizewright.cluster.problem.solution import Solution
 from sizewright.cluster.problem.tables import JobTables, tables_of
 from sizewright.errors import InputError
+from sizewright.formatting import GIB
 from sizewright.runtime.plan_files import adjust_plan, launch_plan
 from sizewright.spec import Cluster, ClusterAllocation, Estimate, Job, Plan, ResourceUse, Share
-from sizewright.spec.units import GIB
 
 if TYPE_CHECKING:
     from sizewright.api.priors import PriorLike

@@ -15,10 +15,10 @@ import psutil
 
 from sizewright.api.inputs import open_store, store_path
 from sizewright.errors import EngineError, LimitError, MissingExtraError, NoTrialsError, StoreError
+from sizewright.formatting import GIB, format_bytes, format_count
 from sizewright.interrupts import uninterrupted
 from sizewright.profiler.measure.interference import others_busy_s
 from sizewright.spec.diagnosis import Check, Diagnosis
-from sizewright.spec.units import GIB, format_bytes, format_count
 from sizewright.training.host.capacity import available_memory_bytes, host_cores
 from sizewright.training.host.cgroups import find_cgroups
 from sizewright.training.host.leftovers import group_name

@@ -16,6 +16,7 @@ from sizewright.datasets.files.atomic_write import atomic_file, result_file, res
 from sizewright.datasets.files.json_lines import JsonLines
 from sizewright.datasets.trials.trial import now
 from sizewright.errors import InputError
+from sizewright.formatting import format_count
 from sizewright.recommender.control.decisions import Decision, DecisionLog
 from sizewright.reporting.contents import ReportData, figures
 from sizewright.reporting.page import page
@@ -24,7 +25,6 @@ from sizewright.runtime.metrics_log import MetricsLog
 from sizewright.settings import EnvironmentSettings
 from sizewright.spec import Job
 from sizewright.spec._paths import absolute
-from sizewright.spec.units import format_count
 
 if TYPE_CHECKING:
     from sizewright.api.priors import PriorLike

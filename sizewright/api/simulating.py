@@ -25,9 +25,9 @@ from sizewright.cluster.simulator.report import rows_of, run_of
 from sizewright.cluster.simulator.scenario import Loans, Scenario, load_on, simulate_scenario
 from sizewright.datasets.traces import Trace, frame_of_records, read_trace, trace_of
 from sizewright.errors import InputError
+from sizewright.formatting import format_count, format_percent
 from sizewright.spec import Cluster
 from sizewright.spec.simulation import SimulatedRun, SimulationAnswer
-from sizewright.spec.units import format_count, format_percent
 from sizewright.task_progress import part, report_progress
 
 if TYPE_CHECKING:

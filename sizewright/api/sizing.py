@@ -30,6 +30,7 @@ from sizewright.api.priors import custom_predictor, prior_for_job
 from sizewright.api.sizing_inputs import SizingInputs, sizing_request, with_notes
 from sizewright.datasets.trials.trial import Trial, Trials
 from sizewright.errors import InputError
+from sizewright.formatting import format_bytes
 from sizewright.models.factory import make_predictor
 from sizewright.models.memory.memory_model import MemoryModel, table_bytes
 from sizewright.models.memory.report import report
@@ -39,7 +40,6 @@ from sizewright.recommender.sizing.run_peaks import run_peaks
 from sizewright.recommender.sizing.select import recommend_with_model
 from sizewright.runtime.plan_files import adjust_plan, launch_plan
 from sizewright.spec import Allocation, Job, MemoryReport, Plan, PredictionAnswer, Recommendation, Sizes
-from sizewright.spec.units import format_bytes
 
 if TYPE_CHECKING:
     from sizewright.api.priors import PriorLike

@@ -21,7 +21,7 @@ from sizewright.cli.options import (
 )
 from sizewright.cli.output import Format
 from sizewright.cli.verbs import examples
-from sizewright.spec.units import format_count, format_percent
+from sizewright.formatting import format_count, format_percent
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -9,7 +9,7 @@ import typer
 from sizewright.cli.options import BankFolder, Output
 from sizewright.cli.output import Format
 from sizewright.cli.verbs import Verbs, examples
-from sizewright.spec.units import format_count
+from sizewright.formatting import format_count
 
 if TYPE_CHECKING:
     from sizewright.profiler.series.bank_series import BankStep

@@ -11,7 +11,7 @@ from rich.console import Console, RenderableType
 from rich.progress import BarColumn, Progress, ProgressColumn, Task, TaskProgressColumn, TimeElapsedColumn
 from rich.text import Text
 
-from sizewright.spec.units import format_seconds
+from sizewright.formatting import format_seconds
 
 _BAR_WIDTH = 20
 _BAR_AND_TIMES = _BAR_WIDTH + len(" 100% 0:00:00 59.9 min left")

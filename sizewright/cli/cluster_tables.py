@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from sizewright.cli.layout import DataTable
 from sizewright.cli.tables import sized_role
 from sizewright.cluster.problem.candidates import format_amount, resource_label
-from sizewright.spec.units import format_count, format_number, format_percent, format_seconds
+from sizewright.formatting import format_count, format_number, format_percent, format_seconds
 
 if TYPE_CHECKING:
     from sizewright.spec import ClusterAllocation

@@ -9,7 +9,7 @@ import typer
 from sizewright.cli.options import Output, RayAddress, Store
 from sizewright.cli.output import Format
 from sizewright.cli.verbs import examples
-from sizewright.spec.units import format_count
+from sizewright.formatting import format_count
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -49,7 +49,7 @@ def export_(
     from sizewright.cli.output import show_data
     from sizewright.cli.progress import Bar
     from sizewright.datasets.runs.history_files import export_history
-    from sizewright.spec.units import format_count
+    from sizewright.formatting import format_count
 
     with Bar("reading"), api.open_store(store) as opened:
         runs = opened.history.finished()
@@ -166,7 +166,7 @@ def _add(runs: Sequence[FinishedJob], store: str | None, dry_run: bool) -> dict[
 
 def _show(result: dict[str, Any], output: Format) -> None:
     from sizewright.cli.output import show_data
-    from sizewright.spec.units import format_count
+    from sizewright.formatting import format_count
 
     added, known = result["added"], result["already_there"]
     if added:

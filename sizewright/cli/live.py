@@ -14,7 +14,7 @@ from rich.text import Text
 
 from sizewright.cli.bars import new_bar
 from sizewright.cli.layout import DataTable
-from sizewright.spec.units import format_bytes, format_count, format_percent, format_seconds
+from sizewright.formatting import format_bytes, format_count, format_percent, format_seconds
 from sizewright.task_progress import progress_listener
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from sizewright.cli.choices import MODEL_GROUP, MODELS, VERSIONS, among
 from sizewright.cli.options import SEEDS_HELP, ColumnMap, DryRun, Output, Store, Tracking, read_count
 from sizewright.cli.output import Format
 from sizewright.cli.verbs import Verbs, examples
-from sizewright.spec.units import format_count
+from sizewright.formatting import format_count
 
 if TYPE_CHECKING:
     from sizewright.retraining.registry import Version

@@ -210,7 +210,7 @@ def manifest_data(manifest: str) -> Any:
 
 def describe_log(report: ReadReport) -> str:
     """Return how many rows of a log were checked, and how many of them are broken."""
-    from sizewright.spec.units import format_count
+    from sizewright.formatting import format_count
 
     first = f"; the first: {report.faults[0].problem} (line {report.faults[0].line})" if report.faults else ""
     return f"Checked {format_count(report.rows, 'row')} of the log: {report.broken:,} broken{first}."

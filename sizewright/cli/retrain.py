@@ -9,8 +9,8 @@ import typer
 from sizewright.cli.options import BankFolder, DryRun, Output, Store, Tracking
 from sizewright.cli.output import Format
 from sizewright.cli.verbs import examples
+from sizewright.formatting import format_count
 from sizewright.redaction import redacted
-from sizewright.spec.units import format_count
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -167,7 +167,7 @@ def _tuning(tune: bool | None, dry_run: bool, decisions: str | None) -> bool | T
 
 def _print(console: Console, outcome: Outcome) -> None:
     """Print an outcome, with its failures and changes."""
-    from sizewright.spec.units import format_count, format_seconds
+    from sizewright.formatting import format_count, format_seconds
 
     rate = f", {outcome.samples_per_s:,.0f} samples/s while it trained" if outcome.samples_per_s else ""
     text = f"{format_count(outcome.samples, 'sample')} in {format_seconds(outcome.duration_s)}{rate}"

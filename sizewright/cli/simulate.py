@@ -25,7 +25,7 @@ from sizewright.cli.options import (
 )
 from sizewright.cli.output import Format
 from sizewright.cli.verbs import examples
-from sizewright.spec.units import format_count
+from sizewright.formatting import format_count
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -181,7 +181,7 @@ class _RunPrinter:
         self.number = 0
 
     def __call__(self, run: SimulatedRun, count: int) -> None:
-        from sizewright.spec.units import format_seconds
+        from sizewright.formatting import format_seconds
 
         self.number += 1
         name = f"{run.policy}, load {run.load:g}, seed {run.seed}"

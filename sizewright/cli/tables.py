@@ -6,9 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from sizewright.cli.layout import DataTable
-from sizewright.spec.units import (
+from sizewright.formatting import (
     describe_interval,
-    describe_prices,
     format_bytes,
     format_cost,
     format_count,
@@ -257,7 +256,7 @@ def _print_expected(console: Console, answer: Recommendation, job: Job | None) -
     console.print(f"Expect {rate} samples/s: {_describe_total(predicted)}{busy}.", style="bold")
     if job and not any(reason.kind == "price_per_replica" for reason in answer.reason_details):
         gpus = any(group.gpu for row in answer.alternatives for _, group in row.allocation.groups)
-        console.print(f"Cost is computed with prices of {describe_prices(job.prices, gpus=gpus)}.")
+        console.print(f"Cost is computed with prices of {job.prices.describe(gpus=gpus)}.")
 
 
 def _describe_total(predicted: Prediction) -> str:

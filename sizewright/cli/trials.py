@@ -50,7 +50,7 @@ def export_(file: File, store: Store = None, job: OfJob = None, output: Output =
     from sizewright import api
     from sizewright.cli.output import show_data
     from sizewright.datasets.trials.files import export_trials
-    from sizewright.spec.units import format_count
+    from sizewright.formatting import format_count
 
     with api.open_store(store) as opened:
         trials = opened.trials(job=api.load_job(job) if job else None)
@@ -81,7 +81,7 @@ def import_(
     """
     from sizewright.cli.output import show_data, stderr
     from sizewright.cli.progress import Bar
-    from sizewright.spec.units import format_count
+    from sizewright.formatting import format_count
 
     with Bar("reading"):
         result = _add(file, store, job, map_ or [], dry_run)

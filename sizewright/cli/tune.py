@@ -22,7 +22,7 @@ from sizewright.cli.options import (
 )
 from sizewright.cli.output import Format
 from sizewright.cli.verbs import examples
-from sizewright.spec.units import format_count
+from sizewright.formatting import format_count
 
 if TYPE_CHECKING:
     from rich.console import Console

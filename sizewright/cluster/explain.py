@@ -8,7 +8,7 @@ from sizewright.cluster.problem.candidates import format_amount, resource_label
 from sizewright.cluster.problem.problem import ROUNDING, Problem
 from sizewright.cluster.problem.solution import Solution
 from sizewright.cluster.problem.tables import JobTables
-from sizewright.spec.units import format_percent
+from sizewright.formatting import format_percent
 
 REQUEST_POLICIES = ("fifo", "sjf")
 """Policies that give each job what it requests, or nothing."""

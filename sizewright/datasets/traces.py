@@ -15,8 +15,9 @@ from numpy.typing import NDArray
 from sizewright.datasets.files.tables import check_unique_columns, read_table
 from sizewright.datasets.trials.column_names import known, match_columns
 from sizewright.errors import InputError
+from sizewright.formatting import format_count
 from sizewright.spec._paths import absolute
-from sizewright.spec.units import format_count, parse_byte_count, parse_cores, parse_number, parse_seconds
+from sizewright.spec.units import parse_byte_count, parse_cores, parse_number, parse_seconds
 
 Floats = NDArray[np.float64]
 GIB = 1024**3

@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sizewright.errors import InputError, NotEnoughDataError
+from sizewright.formatting import format_count
 from sizewright.models.table import Columns, Table, as_columns, successful
-from sizewright.spec.units import format_count
 
 Floats = NDArray[np.float64]
 

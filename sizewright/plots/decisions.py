@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 
 from sizewright.errors import InputError
+from sizewright.formatting import format_count, format_seconds
 from sizewright.plots._base import COLORS, GREY, Picture, tidy, time_unit
 from sizewright.recommender.control.decisions import Decision
 from sizewright.spec import Role
-from sizewright.spec.units import format_count, format_seconds
 
 ROLES: tuple[tuple[Role, str], ...] = (("worker", "cores of workers"), ("ps", "cores of PS"))
 MAX_ROWS = 200

@@ -11,9 +11,9 @@ from matplotlib.colors import to_rgba
 from sizewright.datasets.runs.finished_job import FinishedJob
 from sizewright.datasets.trials.trial import Trial
 from sizewright.errors import InputError
+from sizewright.formatting import GIB, format_bytes, format_percent
 from sizewright.plots._base import COLORS, DASHED, FAINT, INK, MEASURED, PREDICTED, Picture, tidy
 from sizewright.spec import Recommendation
-from sizewright.spec.units import GIB, format_bytes, format_percent
 
 _NAMES = {"worker": "worker", "ps": "PS"}
 

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 
 from sizewright.errors import InputError
+from sizewright.formatting import GIB, format_bytes, format_number, format_seconds
 from sizewright.plots._base import COLORS, Picture, tidy, time_unit
 from sizewright.runtime.metrics_log import Observed
 from sizewright.spec import Role
-from sizewright.spec.units import GIB, format_bytes, format_number, format_seconds
 
 MAX_WINDOWS = 200
 ROLES: tuple[tuple[Role, str], ...] = (("worker", "workers"), ("ps", "PS"))

@@ -8,8 +8,8 @@ import numpy as np
 
 from sizewright.datasets.runs.finished_job import FinishedJob
 from sizewright.errors import InputError
+from sizewright.formatting import format_count, format_number, format_seconds
 from sizewright.plots._base import COLORS, DASHED, FAINT, GREY, MEASURED, PREDICTED, Picture, tidy, time_unit
-from sizewright.spec.units import format_count, format_number, format_seconds
 
 
 def over_time(run: FinishedJob) -> Picture:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from sizewright.errors import InputError
+from sizewright.formatting import format_cost, format_count, format_interval, format_seconds
 from sizewright.plots._base import COLORS, DASHED, GREY, PREDICTED, Picture, tidy
 from sizewright.spec import Alternative, Recommendation
-from sizewright.spec.units import format_cost, format_count, format_interval, format_seconds
 
 
 def pareto(recommendation: Recommendation) -> Picture:

@@ -10,12 +10,12 @@ import numpy as np
 from sizewright.datasets.runs.finished_job import FinishedJob
 from sizewright.datasets.trials.trial import Trial
 from sizewright.errors import InputError
+from sizewright.formatting import format_count, format_interval, format_number
 from sizewright.models._base import BaseThroughputModel
 from sizewright.models.factory import make_predictor
 from sizewright.plots._base import COLORS, GREY, Picture, tidy
 from sizewright.recommender.sizing.evaluate_grid import with_defaults
 from sizewright.spec import Job
-from sizewright.spec.units import format_count, format_interval, format_number
 
 
 def predicted(

@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
+from sizewright.formatting import format_count, format_percent
 from sizewright.plots._base import Picture
 from sizewright.spec.simulation import SimulationAnswer
-from sizewright.spec.units import format_count, format_percent
 
 _SHOWN = {"jct_s": "mean completion time (h)", "queueing_s": "mean queueing (h)", "use": "use of the capacity"}
 _MARKS = "osD^v<>pP*Xhd8"

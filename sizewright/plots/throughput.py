@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from sizewright.datasets.trials.trial import Trial
 from sizewright.errors import InputError
+from sizewright.formatting import format_count, format_interval, format_number
 from sizewright.models._base import BaseThroughputModel
 from sizewright.models.factory import make_predictor
 from sizewright.models.memory.memory_model import table_bytes
@@ -18,7 +19,6 @@ from sizewright.plots._base import COLORS, DASHED, FAINT, GREY, MEASURED, PREDIC
 from sizewright.recommender.sizing.evaluate_grid import with_defaults
 from sizewright.recommender.sizing.grid import counts_between
 from sizewright.spec import Allocation, Job
-from sizewright.spec.units import format_count, format_interval, format_number
 
 _NAMES = {"workers": "workers", "ps": "parameter servers"}
 

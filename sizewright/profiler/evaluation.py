@@ -14,12 +14,12 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from sizewright.errors import InputError
+from sizewright.formatting import format_count
 from sizewright.models._base import BaseThroughputModel
 from sizewright.models.axes import MIN_ALLOCATIONS
 from sizewright.models.registry import get_model
 from sizewright.profiler.planner.candidates import CandidateSet
 from sizewright.profiler.planner.measured_table import MeasuredTable
-from sizewright.spec.units import format_count
 from sizewright.task_progress import part, steps
 
 Floats = NDArray[np.float64]

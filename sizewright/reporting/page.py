@@ -13,19 +13,12 @@ from typing import Any
 from sizewright.datasets.runs.finished_job import FinishedJob
 from sizewright.datasets.trials.trial import Trial
 from sizewright.errors import MissingExtraError
+from sizewright.formatting import describe_interval, format_bytes, format_interval, format_number, format_seconds
 from sizewright.redaction import redacted_data, shown
 from sizewright.reporting.contents import Figure, ReportData, figures
 from sizewright.reporting.svg import as_svg
 from sizewright.runtime.audit_log import Entry
 from sizewright.spec import Allocation, Estimate, Job, Recommendation
-from sizewright.spec.units import (
-    describe_interval,
-    describe_prices,
-    format_bytes,
-    format_interval,
-    format_number,
-    format_seconds,
-)
 
 _FOLDER = Path(__file__).parent
 _STATUS = {"ok": "", "infeasible": "Nothing within the bounds can run.", "not_enough_data": "Not enough data yet."}
@@ -118,7 +111,7 @@ def _expected(answer: Recommendation, job: Job) -> list[tuple[str, str, str]]:
         return name, value, f"{lower} to {upper}"
 
     time, cost = predicted.completion_time_s, predicted.cost
-    prices = describe_prices(job.prices, gpus=bool(answer.target and answer.target.gpus()))
+    prices = job.prices.describe(gpus=bool(answer.target and answer.target.gpus()))
     for reason in answer.reason_details:
         if reason.kind == "price_per_replica":
             prices = f"{reason.values['price']:g} per replica-hour"

@@ -9,9 +9,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from sizewright.datasets.runs.finished_job import MIN_SEGMENT_S, FinishedJob
+from sizewright.formatting import format_count, format_percent
 from sizewright.spec import Estimate
 from sizewright.spec._base import Record
-from sizewright.spec.units import format_count, format_percent
 
 MIN_RUNS, MAX_RUNS = 8, 50
 _EXPECTED_MISSES = 0.1  # share of runs outside a 90 % interval

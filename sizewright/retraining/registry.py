@@ -24,9 +24,9 @@ from sizewright.errors import (
     StoreError,
     UnusableVersionError,
 )
+from sizewright.formatting import format_bytes
 from sizewright.models.prior import LearnedPrior
 from sizewright.redaction import beginning, redacted
-from sizewright.spec.units import format_bytes
 
 if TYPE_CHECKING:
     from mlflow.entities.model_registry import ModelVersion

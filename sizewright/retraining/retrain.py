@@ -13,6 +13,7 @@ from typing_extensions import Self
 from sizewright.datasets.trial_bank.files import Bank, load_bank
 from sizewright.datasets.trials.store import TrialStore
 from sizewright.errors import NotEnoughDataError, UnusableVersionError
+from sizewright.formatting import format_count
 from sizewright.models.prior import LearnedPrior
 from sizewright.retraining.evaluation import JobScore, score_prior
 from sizewright.retraining.gate import GateLimits, GateResult, judge
@@ -21,7 +22,6 @@ from sizewright.retraining.lessons import Lessons, gather, to_judge
 from sizewright.retraining.registry import PRIOR, REPLACED, TWIN, Registry, Version, digest
 from sizewright.spec._base import Record
 from sizewright.spec.reason import Reason
-from sizewright.spec.units import format_count
 from sizewright.spec.wording import sentences
 
 ONE_AT_A_TIME = "retraining"

@@ -10,10 +10,10 @@ from pathlib import Path
 from sizewright.errors import StoreError
 from sizewright.executors._base import ReadOnlyExecutor
 from sizewright.executors.change_costs import LIVE_PRIOR
+from sizewright.formatting import format_count
 from sizewright.runtime.metrics_log import MetricsLog, Observed
 from sizewright.spec import Allocation, ChangeCost, Handle, Metrics
 from sizewright.spec._paths import absolute
-from sizewright.spec.units import format_count
 
 _LOG = logging.getLogger(__name__)
 

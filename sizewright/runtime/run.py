@@ -13,11 +13,11 @@ from sizewright.datasets.runs.finished_job import FinishedJob, is_cpu_limited
 from sizewright.datasets.trials.trial import now
 from sizewright.errors import EngineDiedError, EngineError, ForbiddenError, SizewrightError
 from sizewright.executors.registry import unsupported
+from sizewright.formatting import format_count
 from sizewright.recommender.control.controller import Controller
 from sizewright.recommender.control.decisions import Decision
 from sizewright.runtime.recorder import Recorder
 from sizewright.spec import Allocation, Executor, Handle, Job, Metrics, Outcome, Plan
-from sizewright.spec.units import format_count
 
 _LOG = logging.getLogger(__name__)
 

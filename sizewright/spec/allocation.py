@@ -8,10 +8,11 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_serializer
 
+from sizewright.formatting import format_bytes, format_count
 from sizewright.redaction import shortened
 from sizewright.spec._base import Record
 from sizewright.spec._shorthand import PLATFORM_NAME, Shorthand
-from sizewright.spec.units import ByteCount, Cores, Count, format_bytes, format_count
+from sizewright.spec.units import ByteCount, Cores, Count
 
 Role = Literal["worker", "ps", "chief", "evaluator"]
 ROLES: tuple[Role, ...] = ("worker", "ps", "chief", "evaluator")

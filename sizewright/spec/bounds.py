@@ -6,9 +6,10 @@ from typing import Annotated
 
 from pydantic import ConfigDict, Field, ValidationInfo, field_validator, model_validator
 
+from sizewright.formatting import GIB, format_bytes
 from sizewright.spec._base import Record
 from sizewright.spec._shorthand import ONE_FOR_BOTH
-from sizewright.spec.units import GIB, Bytes, Cores, Count, format_bytes
+from sizewright.spec.units import Bytes, Cores, Count
 
 # Far beyond any cluster: larger numbers are typing errors.
 Replicas = Annotated[Count, Field(le=10_000)]

@@ -9,10 +9,11 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, field_serializer, field_validator, model_validator
 
+from sizewright.formatting import GIB
 from sizewright.redaction import HIDDEN
 from sizewright.spec._base import Record
 from sizewright.spec._shorthand import Shorthand
-from sizewright.spec.units import GIB, Bytes, Cores, Seconds
+from sizewright.spec.units import Bytes, Cores, Seconds
 from sizewright.spec.withheld import Words, check_words, with_values, written_value
 
 Rendezvous = Literal["torchrun", "tf_config", "hosts"]

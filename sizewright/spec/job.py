@@ -87,6 +87,13 @@ class Prices(Record):
     gib_hour: Number = Field(default=0.13, ge=0, description="of a GiB of memory")
     gpu_hour: Number = Field(default=10.0, ge=0, description="of a GPU")
 
+    def describe(self, *, gpus: bool = False) -> str:
+        """Return `"1 per core-hour and 0.13 per GiB-hour (the default prices)"`, the unit of every cost."""
+        parts = [f"{self.core_hour:g} per core-hour", f"{self.gib_hour:g} per GiB-hour"]
+        parts += [f"{self.gpu_hour:g} per GPU-hour"] if gpus else []
+        default = " (the default prices)" if self == Prices() else ""
+        return f"{', '.join(parts[:-1])} and {parts[-1]}{default}"
+
 
 class Deploy(Record):
     """The container settings of executors that render a manifest."""

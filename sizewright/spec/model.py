@@ -6,9 +6,10 @@ from typing import Annotated, Literal, NamedTuple
 
 from pydantic import Field, field_validator, model_validator
 
+from sizewright.formatting import format_count
 from sizewright.spec._base import Record
 from sizewright.spec._shorthand import BY_NAME
-from sizewright.spec.units import Count, Number, format_count
+from sizewright.spec.units import Count, Number
 
 Family = Literal["dlrm", "wide_deep", "dcn", "xdeepfm"]
 OptimizerName = Literal["sgd", "adagrad", "rowwise_adagrad", "adam"]

@@ -13,9 +13,9 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from sizewright.formatting import GIB
 from sizewright.spec.allocation import Allocation
 from sizewright.spec.job import Job, Objective, Prices
-from sizewright.spec.units import GIB
 
 Floats = NDArray[np.float64]
 Values = TypeVar("Values", float, Floats)

@@ -10,10 +10,10 @@ from collections.abc import Callable, Iterable, Mapping
 from string import Formatter
 from typing import Any
 
+from sizewright.formatting import format_bytes, format_count, format_number, format_seconds, write_bytes
 from sizewright.redaction import beginning
 from sizewright.spec.allocation import Role
 from sizewright.spec.reason import Reason, numbered
-from sizewright.spec.units import format_bytes, format_count, format_number, format_seconds, write_bytes
 
 Values = Mapping[str, Any]
 """The values of a reason; its kind fixes their types."""

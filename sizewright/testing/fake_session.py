@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from sizewright.errors import EngineError, ReplicaDiedError
+from sizewright.formatting import MIB
 from sizewright.spec import Allocation, Change, Failure, Job, Metrics, Outcome, ReplicaMetrics, Resources, Role, Status
-from sizewright.spec.units import MIB
 from sizewright.testing.clock import SleepingClock
 
 Throughput = Callable[[Allocation], float]

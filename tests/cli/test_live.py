@@ -9,10 +9,10 @@ from typing import Any
 from rich.console import Console
 
 from sizewright.cli.live import LiveView, describe_decision, sparks
+from sizewright.formatting import MIB
 from sizewright.recommender.control.decisions import Decision, Forecast
 from sizewright.runtime.run import RunProgress
 from sizewright.spec import Allocation
-from sizewright.spec.units import MIB
 from sizewright.task_progress import report_progress
 
 ALLOCATION = Allocation.of(2, 1, 0.5, 0.25, 512)

@@ -21,6 +21,7 @@ from sizewright.cli.live import LiveView, changes_table
 from sizewright.cli.tables import history_table, print_memory, print_prediction, print_recommendation, trials_table
 from sizewright.datasets.runs.finished_job import FinishedJob
 from sizewright.datasets.trials.trial import Trial
+from sizewright.formatting import GIB, KIB, MIB, TIB
 from sizewright.recommender.control.decisions import Decision
 from sizewright.runtime.run import RunProgress
 from sizewright.spec import (
@@ -35,7 +36,6 @@ from sizewright.spec import (
     Recommendation,
 )
 from sizewright.spec.simulation import SimulationAnswer
-from sizewright.spec.units import GIB, KIB, MIB, TIB
 
 WIDTHS = (60, 80, 120)
 NUMBER = re.compile(r"-?\d[\d,]*(?:\.\d+)?(?:e[+-]?\d+)?")

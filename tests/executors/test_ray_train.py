@@ -10,8 +10,8 @@ import pytest
 
 from sizewright.errors import InputError
 from sizewright.executors.ray_train import scaling_config
+from sizewright.formatting import GIB
 from sizewright.spec import Allocation, Gpu, Group, Job, Plan
-from sizewright.spec.units import GIB
 
 pytest.importorskip("ray.train")
 TARGET = Allocation.of(3, 0, 0.5, 1.0, 64, GIB)

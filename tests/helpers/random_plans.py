@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
+from sizewright.formatting import GIB, MIB
 from sizewright.spec import Allocation, Deploy, Estimate, Gpu, Group, Job, Plan, Training
-from sizewright.spec.units import GIB, MIB
 
 _NAMES = st.from_regex(r"[a-z0-9]([-a-z0-9]{0,20}[a-z0-9])?", fullmatch=True)
 _TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=60)

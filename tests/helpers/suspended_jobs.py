@@ -9,10 +9,10 @@ import yaml
 
 from sizewright.executors import get_executor
 from sizewright.executors.kubernetes.manifest_executor import ManifestExecutor
+from sizewright.formatting import GIB
 from sizewright.operator.labels import JOB, SIZE, START
 from sizewright.spec import Allocation, Deploy, Group, Job, Plan
 from sizewright.spec.command import Command
-from sizewright.spec.units import GIB
 
 Object = dict[str, Any]
 JOB_FILE = {

@@ -7,8 +7,8 @@ import random
 from typing import Any
 
 from sizewright.datasets.trials.trial import Trial
+from sizewright.formatting import GIB, MIB
 from sizewright.spec import Bounds, Job, Model, Optimizer, RoleBounds, Tables, Training
-from sizewright.spec.units import GIB, MIB
 
 ROW_BYTES = 4 * (8 + 1)
 EMBEDDING_BYTES = 200_000 * ROW_BYTES

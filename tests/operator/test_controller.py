@@ -14,13 +14,13 @@ import yaml
 from sizewright.errors import InputError
 from sizewright.executors.kubernetes.api import KubeApi
 from sizewright.executors.kubernetes.cluster_executor import QUEUE_LABEL
+from sizewright.formatting import GIB
 from sizewright.operator import labels
 from sizewright.operator.controller import Operator, OperatorSettings
 from sizewright.operator.job_kinds import job_kinds
 from sizewright.spec import Allocation, Group, Job, Rails, Recommendation
 from sizewright.spec.rails import RoleRails
 from sizewright.spec.recommendation import Estimate, Evidence, Prediction, Remedy
-from sizewright.spec.units import GIB
 from tests.helpers.stand_in import StandIn
 from tests.helpers.suspended_jobs import JOB_FILE, KINDS, suspended
 

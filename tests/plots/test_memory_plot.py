@@ -9,7 +9,7 @@ import pytest
 import sizewright as sw
 from sizewright import plots
 from sizewright.errors import InputError
-from sizewright.spec.units import GIB
+from sizewright.formatting import GIB
 
 ROWS = [
     {"workers": w, "worker_cpu": c, "throughput": 1000.0 * w * c * (1 - 0.02 * w)}

@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 
 from sizewright.errors import InputError, JobError
+from sizewright.formatting import GIB
 from sizewright.runtime.guardrails import GuardrailError, check_rails
 from sizewright.spec import Allocation, Deploy, Estimate, Gpu, Group, Job, Plan, Prices, Rails, RoleRails
-from sizewright.spec.units import GIB
 
 JOB = Job(name="ctr", training={"samples": 36_000_000}, deploy=Deploy(priority_class="high"))  # type: ignore[arg-type]
 NOW = Allocation.of(4, 2, 1.0, 0.5, 512, GIB, 2 * GIB)

@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 
 import sizewright.spec
 from sizewright.errors import JobError
+from sizewright.formatting import GIB, MIB
 from sizewright.models.memory.report import report
 from sizewright.spec import Bounds, Cluster, Gpu, Job, Model, Optimizer, Prices, RoleBounds, Tables, Training
 from sizewright.spec.model import FIRST_CRITEO_ROWS
-from sizewright.spec.units import GIB, MIB
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 STARTER = Path(sizewright.spec.__file__).with_name("starter.yaml")

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sizewright.errors import JobError
+from sizewright.formatting import GIB
 from sizewright.spec import (
     Allocation,
     Alternative,
@@ -28,7 +29,6 @@ from sizewright.spec import (
     Remedy,
     ReplicaMetrics,
 )
-from sizewright.spec.units import GIB
 
 TARGET = Allocation.of(3, 2, 0.5, 1.0, 256, GIB, 2 * GIB)
 ESTIMATE = Estimate(value=2.0, lower=1.0, upper=3.0)

@@ -12,18 +12,21 @@ from hypothesis import strategies as st
 from pydantic import TypeAdapter
 
 from sizewright.errors import InputError
-from sizewright.spec.units import (
+from sizewright.formatting import (
     GIB,
     MIB,
-    Bytes,
-    Cores,
-    Count,
-    Seconds,
     cpu_quantity,
     format_bytes,
     format_count,
     format_seconds,
     memory_quantity,
+    write_seconds,
+)
+from sizewright.spec.units import (
+    Bytes,
+    Cores,
+    Count,
+    Seconds,
     parse_byte_count,
     parse_bytes,
     parse_cores,
@@ -32,7 +35,6 @@ from sizewright.spec.units import (
     parse_seconds,
     read_bytes,
     read_cores,
-    write_seconds,
 )
 
 MEMORY = [

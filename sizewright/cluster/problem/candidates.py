@@ -9,8 +9,8 @@ import numpy as np
 
 from sizewright.cluster.problem.problem import ROUNDING, Floats
 from sizewright.errors import InputError
+from sizewright.formatting import format_bytes, format_count
 from sizewright.spec import ROLES, Allocation, Candidate, Gpu, Group
-from sizewright.spec.units import format_bytes, format_count
 
 GPU = "gpu:"
 """Prefix of the kind in the names of GPU resources."""

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from sizewright.cluster.problem.scheduler_state import SchedulerState
 from sizewright.errors import InputError
-from sizewright.spec.units import format_count
+from sizewright.formatting import format_count
 
 __all__ = ["Problem"]
 

@@ -12,7 +12,7 @@ from sizewright.cluster.problem.problem import ROUNDING, Bools, Floats, Ints
 from sizewright.cluster.reclaim import Reclaim, least_cost
 from sizewright.cluster.simulator.state import SimulationState
 from sizewright.cluster.simulator.workload import Workload
-from sizewright.spec.units import format_count
+from sizewright.formatting import format_count
 
 
 class Capacity:

@@ -20,7 +20,7 @@ from sizewright.cluster.simulator.outcome import SimulationResult
 from sizewright.cluster.simulator.workload import Workload
 from sizewright.datasets.traces import Trace
 from sizewright.errors import InputError
-from sizewright.spec.units import format_percent
+from sizewright.formatting import format_percent
 
 DAY_S = 86400.0
 

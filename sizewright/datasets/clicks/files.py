@@ -24,7 +24,7 @@ from sizewright.datasets.files.wrappings import (
     open_text,
 )
 from sizewright.errors import ClickLogError, InputError
-from sizewright.spec.units import format_count
+from sizewright.formatting import format_count
 
 _LOG = logging.getLogger(__name__)
 _BOM = b"\xef\xbb\xbf"

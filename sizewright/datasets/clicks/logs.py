@@ -13,8 +13,8 @@ from sizewright.datasets.clicks.blocks import Parsed, parse_block, select
 from sizewright.datasets.clicks.files import Block, LogFile, cut, find_files
 from sizewright.datasets.malloc import keep_freed_memory
 from sizewright.errors import ClickLogError
+from sizewright.formatting import format_count
 from sizewright.spec._base import Record
-from sizewright.spec.units import format_count
 
 BLOCK_BYTES = 1 << 20
 """Bytes of text in a block (some 5,000 rows): a quarter of it reads a tenth slower, and more is no faster."""

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
 from sizewright.errors import InputError
-from sizewright.spec.units import format_bytes
+from sizewright.formatting import format_bytes
 
 if TYPE_CHECKING:
     import pyarrow as pa

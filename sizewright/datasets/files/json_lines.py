@@ -11,8 +11,8 @@ from typing import BinaryIO, Generic, TypeVar
 from pydantic import BaseModel
 
 from sizewright.errors import StoreError
+from sizewright.formatting import format_bytes
 from sizewright.spec._paths import absolute, private
-from sizewright.spec.units import format_bytes
 
 R = TypeVar("R", bound=BaseModel)
 _MAX_LINE_BYTES = 4 << 20

@@ -13,9 +13,9 @@ from typing import Any, NamedTuple
 from sizewright.datasets.files import tables
 from sizewright.datasets.files.bounded_parquet import read_parquet
 from sizewright.errors import InputError, StoreError
+from sizewright.formatting import format_count
 from sizewright.spec._paths import absolute
 from sizewright.spec._text_files import KeyTwiceError, read_json
-from sizewright.spec.units import format_count
 
 _SEPARATORS = ",;\t| "
 _TEXTS, _JSON, _PARQUET = (

@@ -21,7 +21,7 @@ from typing import Any, BinaryIO, NamedTuple, cast
 
 from sizewright.datasets.files.bounded_parquet import check_plain, open_parquet, plain_bytes
 from sizewright.errors import InputError
-from sizewright.spec.units import format_bytes
+from sizewright.formatting import format_bytes
 
 MAX_LINE_BYTES = 1 << 20
 _HEAD = 1 << 16

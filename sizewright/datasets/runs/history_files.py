@@ -16,13 +16,14 @@ from sizewright.datasets.files.atomic_write import write_text_atomically
 from sizewright.datasets.files.table_files import check_json_size, read_table, read_text, suffix_of
 from sizewright.datasets.runs.finished_job import MAX_SAMPLES, FinishedJob, JobUsage, Moment, Segment
 from sizewright.errors import RecordError, StoreError
+from sizewright.formatting import format_count
 from sizewright.spec import Allocation, Estimate, Failure, Job, Outcome
 from sizewright.spec._base import Record, validate
 from sizewright.spec._faults import by_place, explain_all, name_place
 from sizewright.spec._paths import absolute
 from sizewright.spec._text_files import KeyTwiceError, read_json
 from sizewright.spec.outcome import Status
-from sizewright.spec.units import ByteCount, Cores, Count, MeasuredSeconds, Number, format_count
+from sizewright.spec.units import ByteCount, Cores, Count, MeasuredSeconds, Number
 from sizewright.task_progress import steps
 
 _SHOWN_FAULTS = 4

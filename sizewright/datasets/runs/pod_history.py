@@ -33,8 +33,8 @@ from sizewright.datasets.runs.pod_metrics import (
 )
 from sizewright.datasets.runs.prometheus import Prometheus, Series
 from sizewright.errors import InputError, StoreError
+from sizewright.formatting import format_count
 from sizewright.spec import Allocation, Failure, Group, Job, Outcome
-from sizewright.spec.units import format_count
 from sizewright.task_progress import steps
 
 Floats = NDArray[np.float64]

@@ -20,10 +20,10 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, Field, model_validator
 
 from sizewright.errors import StoreError
+from sizewright.formatting import format_bytes
 from sizewright.redaction import beginning, redacted
 from sizewright.spec._deadlines import within
 from sizewright.spec._json import loads
-from sizewright.spec.units import format_bytes
 
 Floats = NDArray[np.float64]
 _LOG = logging.getLogger(__name__)

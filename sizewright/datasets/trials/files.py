@@ -19,10 +19,10 @@ from sizewright.datasets.files.table_files import FileRow, Table, read_table
 from sizewright.datasets.trials.column_names import Columns, match_columns, meaning
 from sizewright.datasets.trials.trial import Trial
 from sizewright.errors import StoreError
+from sizewright.formatting import format_count
 from sizewright.spec._base import validate
 from sizewright.spec._faults import explain
 from sizewright.spec._paths import absolute
-from sizewright.spec.units import format_count
 
 REQUIRED = ("workers", "ps", "throughput")
 _SHOWN_FAULTS = 4

@@ -8,8 +8,9 @@ from collections.abc import Callable, MutableMapping, Sequence
 from typing import Any, NamedTuple
 
 from sizewright.errors import InputError
+from sizewright.formatting import cpu_quantity, memory_quantity
 from sizewright.spec import Gpu, Group
-from sizewright.spec.units import cpu_quantity, is_count, memory_quantity, read_bytes, read_cores
+from sizewright.spec.units import is_count, read_bytes, read_cores
 
 GPU_RESOURCE = "nvidia.com/gpu"
 _GPU_RESOURCES = re.compile(r"(nvidia|amd)\.com/(gpu(\.shared)?|mig-.+)|gpu\.intel\.com/.+|habana\.ai/gaudi")

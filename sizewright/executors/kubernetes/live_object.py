@@ -13,9 +13,9 @@ from sizewright.errors import InputError
 from sizewright.executors.kubernetes.container_spec import YamlMap, one_of, rounded
 from sizewright.executors.plan_annotations import APPLIED_AT, PLAN_ID, PLAN_RECORD, has_plan, read_plan
 from sizewright.executors.plan_checks import check_cool_down, check_current, check_same
+from sizewright.formatting import format_count
 from sizewright.spec import ROLES, Allocation, Group, Plan, Role
 from sizewright.spec._faults import explain_first
-from sizewright.spec.units import format_count
 
 if TYPE_CHECKING:
     from sizewright.executors.kubernetes.manifest_executor import ManifestExecutor

@@ -9,10 +9,10 @@ from sizewright.errors import InputError
 from sizewright.executors.kubernetes.container_spec import BATCH_SIZE_ENV
 from sizewright.executors.kubernetes.pod_command import ContainerCommand
 from sizewright.executors.plan_annotations import plan_annotations
+from sizewright.formatting import format_count
 from sizewright.progress import STDOUT
 from sizewright.progress import VARIABLE as PROGRESS
 from sizewright.spec import Allocation, Group, Plan, Role
-from sizewright.spec.units import format_count
 
 
 def metadata(plan: Plan) -> dict[str, Any]:

@@ -14,8 +14,8 @@ from sizewright.errors import InputError
 from sizewright.executors.kubernetes.container_spec import ContainerSpec, YamlMap, expect_mapping
 from sizewright.executors.kubernetes.pod_template import metadata
 from sizewright.executors.plan_annotations import APPLIED_AT
+from sizewright.formatting import cpu_quantity, memory_quantity
 from sizewright.spec import Group, Plan, Role
-from sizewright.spec.units import cpu_quantity, memory_quantity
 
 KIND = "ScalePlan"
 

@@ -7,7 +7,8 @@ from collections.abc import Iterator, Mapping, MutableMapping
 from typing import Any, NamedTuple
 
 from sizewright.executors.kubernetes.container_spec import ContainerSpec, YamlMap, all_containers, expect_mapping
-from sizewright.spec.units import cpu_quantity, memory_quantity, read_bytes, read_cores
+from sizewright.formatting import cpu_quantity, memory_quantity
+from sizewright.spec.units import read_bytes, read_cores
 
 _AMOUNTS = ("cpu", "memory")
 

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from typing import Any
 
 from sizewright.errors import InputError
+from sizewright.formatting import cpu_quantity, memory_quantity
 from sizewright.spec import ROLES, Allocation, Recommendation, Role
-from sizewright.spec.units import cpu_quantity, memory_quantity
 
 
 def vpa_status(answer: Recommendation) -> dict[str, Any]:

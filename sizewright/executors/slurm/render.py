@@ -20,11 +20,11 @@ from sizewright.executors.plan_annotations import SETTINGS, check_no_secrets
 from sizewright.executors.slurm.script import SlurmScript
 from sizewright.executors.slurm.sizes import Component, components_of, rounded, whole_cores, with_sizes
 from sizewright.executors.slurm.step import ENV, PLAN
+from sizewright.formatting import format_count
 from sizewright.spec import ROLES, Allocation, Deploy, Job, Plan
 from sizewright.spec._base import validate, validate_json
 from sizewright.spec._faults import explain_first
 from sizewright.spec._text_files import read_text
-from sizewright.spec.units import format_count
 from sizewright.spec.withheld import split, with_values
 
 COMMENT = "sizewright:"

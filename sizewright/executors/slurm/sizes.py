@@ -8,8 +8,9 @@ from typing import NamedTuple
 
 from sizewright.errors import InputError
 from sizewright.executors.kubernetes.container_spec import round_up_cores
+from sizewright.formatting import MIB
 from sizewright.spec import ROLES, Allocation, Gpu, Group, Plan, Role
-from sizewright.spec.units import MIB, is_count
+from sizewright.spec.units import is_count
 
 _MEMORY = re.compile(r"(\d{1,18})([KMGT]?)B?", re.IGNORECASE | re.ASCII)
 _POWERS = {"K": 1, "M": 2, "G": 3, "T": 4}

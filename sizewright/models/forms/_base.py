@@ -10,11 +10,11 @@ from numpy.typing import NDArray
 from typing_extensions import Self
 
 from sizewright.errors import InputError, NotEnoughDataError
+from sizewright.formatting import format_count
 from sizewright.models._base import BaseThroughputModel, Explanation, Kind, check_interval
 from sizewright.models.axes import MIN_ALLOCATIONS, count_distinct, prepare_training_data
 from sizewright.models.forms.linear_time import TimeFit, fit_time, predict_time, relative_half_width
 from sizewright.models.table import Table, filled
-from sizewright.spec.units import format_count
 
 # Lower bound of a step, as a share of the shortest measured step for the same computation; it applies where all kept
 # terms vanish.

@@ -14,9 +14,9 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from sizewright.formatting import MIB
 from sizewright.models.forms._base import TimeModel
 from sizewright.models.table import Table, as_columns, filled
-from sizewright.spec.units import MIB
 
 EQUATIONS = {
     "beta": "1",

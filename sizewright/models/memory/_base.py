@@ -8,8 +8,8 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from sizewright.formatting import MIB
 from sizewright.spec import Role
-from sizewright.spec.units import MIB
 
 Floats = NDArray[np.float64]
 

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from scipy.special import ndtr
 
 from sizewright.errors import InputError
+from sizewright.formatting import format_count
 from sizewright.models._base import check_share
 from sizewright.models.memory.memory_model import (
     INDEX_BYTES_PER_ROW,
@@ -26,7 +27,6 @@ from sizewright.models.memory.memory_model import (
 )
 from sizewright.models.memory.row_growth import RowGrowth
 from sizewright.spec import Job
-from sizewright.spec.units import format_count
 
 Floats = NDArray[np.float64]
 

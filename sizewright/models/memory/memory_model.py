@@ -21,10 +21,10 @@ from typing import NamedTuple, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from sizewright.formatting import MIB
 from sizewright.models.memory.peaks import MeasuredPeaks, line_over, log_errors
 from sizewright.models.table import Table, as_columns, filled, successful
 from sizewright.spec import Job, Role
-from sizewright.spec.units import MIB
 
 # Peaks of idle replicas beyond the counted part on the reference host (Linux, Python 3.11, Ray 2.60). With the margin
 # they cover 99 in 100 PS of the shipped bank, whose jobs took 140 to 400 MiB beyond the counted part.

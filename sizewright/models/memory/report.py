@@ -7,13 +7,13 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from sizewright.formatting import format_bytes, format_count
 from sizewright.models.memory._base import round_within_bounds
 from sizewright.models.memory.embedding import drawn_rows, peak_of
 from sizewright.models.memory.memory_model import MARGIN, MemoryModel, index_bytes, state_floats
 from sizewright.models.memory.row_growth import RowGrowth
 from sizewright.models.table import Table
 from sizewright.spec import Cluster, Job, MemoryReport, ServerOption, TableMemory
-from sizewright.spec.units import format_bytes, format_count
 
 _MAX_PS = 4096
 

@@ -21,9 +21,9 @@ from numpy.typing import ArrayLike, NDArray
 from typing_extensions import Self
 
 from sizewright.errors import InputError, NotEnoughDataError
+from sizewright.formatting import format_count
 from sizewright.models._base import check_share
 from sizewright.models.posterior import Effort, sample
-from sizewright.spec.units import format_count
 
 Floats = NDArray[np.float64]
 

@@ -18,6 +18,7 @@ from sizewright.datasets.trial_bank.noise import repeat_noise
 from sizewright.datasets.trial_bank.shapes import BankJob
 from sizewright.datasets.trials.trial import Trial
 from sizewright.errors import NotEnoughDataError, StoreError
+from sizewright.formatting import format_count
 from sizewright.models.host_state import at_mean_state
 from sizewright.models.prior import job_effects, mechanistic
 from sizewright.models.prior.curve import JobCurve
@@ -29,7 +30,6 @@ from sizewright.spec import Job
 from sizewright.spec._json import loads
 from sizewright.spec._paths import absolute
 from sizewright.spec._text_files import MAX_JSON_MIB, read_file
-from sizewright.spec.units import format_count
 
 Floats = NDArray[np.float64]
 

@@ -10,10 +10,10 @@ from numpy.typing import NDArray
 
 from sizewright.datasets.trial_bank.noise import STEADY_SE, is_steady
 from sizewright.datasets.trials.trial import Trial
+from sizewright.formatting import format_count, format_percent
 from sizewright.models.prior import mechanistic
 from sizewright.models.prior.plausible_range import MAX_LOG_DEVIATION, MAX_LOG_OFFSET
 from sizewright.models.prior.rows import PriorRows, fit_rows, ps_use_is_plausible, worker_use_is_plausible
-from sizewright.spec.units import format_count, format_percent
 
 Floats = NDArray[np.float64]
 

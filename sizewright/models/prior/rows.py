@@ -11,12 +11,12 @@ from numpy.typing import NDArray
 from sizewright.datasets.trial_bank.noise import is_steady, median_speed_factors, repeat_noise
 from sizewright.datasets.trials.trial import Trial
 from sizewright.errors import NotEnoughDataError
+from sizewright.formatting import format_count
 from sizewright.models.prior.job_effects import FAMILIES
 from sizewright.models.prior.mechanistic import START, Configurations, Observations, Seconds, fit
 from sizewright.models.prior.work import Work, scale_of, work_of
 from sizewright.models.table import Columns, as_columns, filled
 from sizewright.spec import Job
-from sizewright.spec.units import format_count
 
 Floats = NDArray[np.float64]
 

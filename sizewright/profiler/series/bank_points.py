@@ -6,11 +6,11 @@ import itertools
 import random
 
 from sizewright.datasets.trial_bank.shapes import BankJob
+from sizewright.formatting import GIB
 from sizewright.models.memory.memory_model import MemoryModel
 from sizewright.profiler.series._base import TrialPoint
 from sizewright.profiler.series.space_filling import with_memory
 from sizewright.spec import Allocation, Job
-from sizewright.spec.units import GIB
 
 REPEATED = 7
 """Points of a job that are measured again in another session."""

@@ -19,6 +19,7 @@ from sizewright.datasets.trial_bank.shapes import BankJob, bank_jobs
 from sizewright.datasets.trials.store import TrialStore
 from sizewright.datasets.trials.trial import Trial
 from sizewright.errors import MissingExtraError, StoreError
+from sizewright.formatting import format_percent
 from sizewright.profiler.measure.measure import Timing
 from sizewright.profiler.measure.quiet import MAX_OTHER_CORES, QuietMeasure
 from sizewright.profiler.series._base import TrialPoint
@@ -28,7 +29,6 @@ from sizewright.profiler.series.space_filling import QueuePlanner
 from sizewright.spec._json import loads
 from sizewright.spec._paths import absolute
 from sizewright.spec._text_files import MAX_JSON_MIB, read_file
-from sizewright.spec.units import format_percent
 
 STORE, HOST = "trials.db", "host.json"
 TIMING = Timing(min_s=2.0, max_s=3.0, min_steps=4)

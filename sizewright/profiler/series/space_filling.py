@@ -12,10 +12,10 @@ from numpy.typing import NDArray
 
 from sizewright.datasets.trials.trial import Trial
 from sizewright.errors import JobError
+from sizewright.formatting import format_bytes
 from sizewright.models.memory.memory_model import MemoryModel
 from sizewright.profiler.series._base import SeriesPlanner, TrialPoint, fastest
 from sizewright.spec import Allocation, Job, Role
-from sizewright.spec.units import format_bytes
 
 SMALLER_SCALES = (1 / 4, 1 / 16)
 _MIN_CORES = 0.1

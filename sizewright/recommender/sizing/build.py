@@ -8,6 +8,7 @@ from typing import TypeVar
 import numpy as np
 
 from sizewright.datasets.trials.trial import Trial
+from sizewright.formatting import format_count
 from sizewright.models._base import BaseThroughputModel
 from sizewright.models.axes import column_imputer, count_distinct
 from sizewright.recommender.sizing.caps import Ruling, beyond_supported
@@ -28,7 +29,6 @@ from sizewright.spec import (
 )
 from sizewright.spec.objective import cost_of
 from sizewright.spec.reason import Reason
-from sizewright.spec.units import format_count
 from sizewright.spec.wording import AXIS_WORDS, infeasible_because, not_enough_because, sentence
 
 SizingAnswer = TypeVar("SizingAnswer", Recommendation, PredictionAnswer)

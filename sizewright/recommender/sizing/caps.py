@@ -9,10 +9,10 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from sizewright.formatting import write_bytes, write_seconds
 from sizewright.recommender.sizing.grid import Grid, choosable_range
 from sizewright.spec import Cluster, Job
 from sizewright.spec.reason import Reason
-from sizewright.spec.units import write_bytes, write_seconds
 from sizewright.spec.wording import amounts
 
 Floats = NDArray[np.float64]

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from sizewright.datasets.trials.trial import Trial
+from sizewright.formatting import MIB, format_bytes, format_count, format_percent, format_seconds
 from sizewright.models.memory._base import MEMORY_STEP_BYTES, rounded_up
 from sizewright.models.memory.memory_model import MARGIN
 from sizewright.models.prior import JobCurve
@@ -19,7 +20,6 @@ from sizewright.recommender.sizing.scoring import Scored, assumed_cores, hosts_w
 from sizewright.spec import Job, Role
 from sizewright.spec.objective import REPLICA_HOUR
 from sizewright.spec.reason import Reason
-from sizewright.spec.units import MIB, format_bytes, format_count, format_percent, format_seconds
 from sizewright.spec.wording import AXIS_WORDS, ROLE_WORDS
 
 _MAX_HALF_WIDTH = 0.1  # of the interval, as a share of the throughput; wider intervals are mentioned

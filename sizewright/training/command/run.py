@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from sizewright.errors import NoReportsError, ReplicaDiedError, TrialTimeoutError
+from sizewright.formatting import format_count
 from sizewright.spec import ROLES, Allocation, Job, ReplicaMetrics, Role
-from sizewright.spec.units import format_count
 from sizewright.training.command.local_launcher import LocalLauncher
 from sizewright.training.command.ray_launcher import RayLauncher, RayReplica
 from sizewright.training.command.rendezvous import make_start

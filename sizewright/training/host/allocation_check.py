@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from sizewright.errors import EngineError, LimitError
+from sizewright.formatting import format_bytes, format_count
 from sizewright.spec import Allocation
-from sizewright.spec.units import format_bytes, format_count
 from sizewright.training.host.cgroups import MIN_QUOTA_US, PERIOD_US
 from sizewright.training.ray.node_agent import NodeResources
 

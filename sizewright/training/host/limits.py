@@ -11,8 +11,8 @@ from pathlib import Path
 
 from sizewright.datasets.malloc import release_freed_memory
 from sizewright.errors import LimitError, ReplicaDiedError
+from sizewright.formatting import format_bytes
 from sizewright.spec import LimitedBy
-from sizewright.spec.units import format_bytes
 from sizewright.training.host.capacity import runqueue_s
 from sizewright.training.host.cgroups import DEFAULT_WEIGHT, PERIOD_US, CgroupTree
 

@@ -10,8 +10,8 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from sizewright.errors import EngineError
+from sizewright.formatting import format_count
 from sizewright.spec import Resources, Role
-from sizewright.spec.units import format_count
 from sizewright.training.ray.engine import Engine
 
 _ROOM_S = 30.0

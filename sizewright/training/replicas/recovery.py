@@ -7,8 +7,8 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 
 from sizewright.errors import EngineDiedError, EngineError, SizewrightError
+from sizewright.formatting import format_bytes
 from sizewright.spec import Failure, Resources
-from sizewright.spec.units import format_bytes
 from sizewright.training.ps.snapshots import Snapshots
 from sizewright.training.ray.actor_pool import ReplicaHandle
 from sizewright.training.replicas.account import Account

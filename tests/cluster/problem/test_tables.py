@@ -11,8 +11,8 @@ from sizewright.cluster.explain import explain
 from sizewright.cluster.problem.candidates import JobTable, needs_of
 from sizewright.cluster.problem.tables import JobTables, tables_of
 from sizewright.errors import InputError
+from sizewright.formatting import GIB
 from sizewright.spec import Allocation, Candidate, Cluster, Gpu, Group
-from sizewright.spec.units import GIB
 
 CPUS = ["cpu", "memory_bytes"]
 

@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from sizewright.errors import InputError
 from sizewright.executors import get_executor
 from sizewright.executors.kubernetes.manifest_executor import ManifestExecutor
+from sizewright.formatting import GIB, MIB
 from sizewright.spec import Allocation, Gpu, Group, Job, Plan
-from sizewright.spec.units import GIB, MIB
 
 TARGET = Allocation.of(6, 2, 1.5, 0.5, 512, 512 * MIB, 384 * MIB)
 LOWER = Allocation.of(2, 1, 1.5, 0.5, 512, 512 * MIB, 384 * MIB)

@@ -17,8 +17,8 @@ from sizewright.errors import EngineError, ForbiddenError, InputError
 from sizewright.executors import get_executor
 from sizewright.executors.kubernetes import cluster_executor
 from sizewright.executors.kubernetes.api import KubeApi, NotServedError
+from sizewright.formatting import GIB
 from sizewright.spec import Allocation, Executor, Handle, Job, Plan
-from sizewright.spec.units import GIB
 from tests.helpers.small_server import ENDLESS_HEADS, endless
 from tests.helpers.stand_in import StandIn, stand_in
 

@@ -9,8 +9,8 @@ from hypothesis import given, settings
 
 from sizewright.errors import InputError
 from sizewright.executors.kubernetes.dlrover import DlroverExecutor
+from sizewright.formatting import MIB
 from sizewright.spec import Allocation, Deploy, Gpu, Group, Job, Plan
-from sizewright.spec.units import MIB
 from tests.helpers.crds import validator
 from tests.helpers.random_plans import plans
 

@@ -9,8 +9,8 @@ import yaml
 
 from sizewright.errors import InputError
 from sizewright.executors.kubernetes.jobset import JobSetExecutor
+from sizewright.formatting import GIB
 from sizewright.spec import Allocation, Job, Plan
-from sizewright.spec.units import GIB
 from tests.helpers.crds import validator
 
 POD = """\

@@ -18,8 +18,8 @@ from sizewright.executors.kubernetes.kuberay import KuberayExecutor
 from sizewright.executors.kubernetes.manifest_executor import ManifestExecutor
 from sizewright.executors.kubernetes.volcano import VolcanoExecutor
 from sizewright.executors.yaml_documents import from_yaml
+from sizewright.formatting import GIB, MIB
 from sizewright.spec import Allocation, Job, Plan
-from sizewright.spec.units import GIB, MIB
 from tests.helpers.crds import validator
 from tests.helpers.random_plans import plans
 

@@ -15,8 +15,8 @@ from sizewright.errors import EngineError, SizewrightError
 from sizewright.executors import get_executor
 from sizewright.executors.kubernetes import cluster_executor
 from sizewright.executors.kubernetes.cluster_executor import ClusterExecutor
+from sizewright.formatting import GIB
 from sizewright.spec import Allocation, Job, Plan
-from sizewright.spec.units import GIB
 from tests.helpers.stand_in import StandIn, stand_in
 
 pytest.importorskip("kubernetes")

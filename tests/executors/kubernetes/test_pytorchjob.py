@@ -14,9 +14,9 @@ from sizewright.errors import InputError
 from sizewright.executors import get_executor
 from sizewright.executors.kubernetes.pytorchjob import PyTorchJobExecutor
 from sizewright.executors.yaml_documents import from_yaml
+from sizewright.formatting import GIB
 from sizewright.spec import Allocation, Gpu, Group, Job, Plan
 from sizewright.spec.command import Command
-from sizewright.spec.units import GIB
 from tests.helpers.crds import validator
 from tests.helpers.random_plans import plans, without_ps
 from tests.helpers.stand_in import StandIn, stand_in

@@ -18,12 +18,12 @@ from sizewright.errors import EngineError, InputError
 from sizewright.executors import get_executor
 from sizewright.executors.kubernetes.api import GoneError, KubeApi
 from sizewright.executors.kubernetes.cluster_executor import ClusterExecutor
+from sizewright.formatting import GIB
 from sizewright.operator import labels
 from sizewright.operator.controller import Operator, OperatorSettings
 from sizewright.operator.job_kinds import job_kinds
 from sizewright.spec import Allocation, Group, Job, Plan
 from sizewright.spec.command import Command
-from sizewright.spec.units import GIB
 from tests.helpers.real_api.api_server import ApiServer, api_server
 from tests.helpers.suspended_jobs import suspended
 from tests.operator.test_controller import sized_answer

@@ -11,9 +11,9 @@ from hypothesis import HealthCheck, given, settings
 from sizewright.errors import InputError
 from sizewright.executors.kubernetes.trainjob import TrainJobExecutor
 from sizewright.executors.yaml_documents import from_yaml
+from sizewright.formatting import GIB
 from sizewright.spec import Allocation, Deploy, Gpu, Group, Job, Plan
 from sizewright.spec.command import Command
-from sizewright.spec.units import GIB
 from tests.helpers.crds import validator
 from tests.helpers.random_plans import plans, without_ps
 

@@ -6,9 +6,9 @@ import pytest
 
 from sizewright.errors import InputError
 from sizewright.executors.kubernetes.vpa import vpa_status
+from sizewright.formatting import GIB
 from sizewright.spec import Allocation, Group, Recommendation
 from sizewright.spec.recommendation import Evidence
-from sizewright.spec.units import GIB
 
 EVIDENCE = Evidence(trials=9, distinct_allocations=8, model="default")
 

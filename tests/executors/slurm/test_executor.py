@@ -15,9 +15,9 @@ from sizewright.executors.slurm.commands import SlurmCli, SlurmJob, _bytes, _sec
 from sizewright.executors.slurm.executor import SlurmExecutor
 from sizewright.executors.slurm.replicas import SlurmReplicas
 from sizewright.executors.slurm.step import EXIT_FILE, OUTPUT_FILE, as_allocated, slots_of
+from sizewright.formatting import GIB
 from sizewright.spec import Allocation, Gpu, Group, Handle, Job, Plan
 from sizewright.spec.command import Command
-from sizewright.spec.units import GIB
 from tests.helpers.random_plans import plans
 
 JOB = Job(name="ctr", command=Command(run=("python", "train.py"), rendezvous="hosts"))

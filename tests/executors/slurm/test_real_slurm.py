@@ -12,9 +12,9 @@ import pytest
 from sizewright.errors import InputError
 from sizewright.executors.slurm.commands import SlurmCli
 from sizewright.executors.slurm.executor import SlurmExecutor
+from sizewright.formatting import MIB
 from sizewright.spec import Allocation, Executor, Handle, Job, Metrics, Plan, Training
 from sizewright.spec.command import Command, Progress
-from sizewright.spec.units import MIB
 from sizewright.testing import ExecutorContract
 from tests.helpers.slurm_testbed import MEMORY_MIB, slurm
 

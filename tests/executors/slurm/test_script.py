@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from sizewright.errors import InputError
 from sizewright.executors.slurm.script import SlurmScript
 from sizewright.executors.slurm.sizes import rounded
+from sizewright.formatting import GIB, MIB
 from sizewright.spec import Gpu, Group
-from sizewright.spec.units import GIB, MIB
 
 BASE = """\
 #!/bin/bash -l

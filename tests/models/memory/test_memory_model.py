@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sizewright.datasets.trials.trial import Trial
+from sizewright.formatting import GIB, MIB
 from sizewright.models.memory.memory_model import (
     DEFAULT_PS_BASE_BYTES,
     DEFAULT_WORKER_BASE_BYTES,
@@ -20,7 +21,6 @@ from sizewright.models.memory.memory_model import (
 )
 from sizewright.models.memory.report import report
 from sizewright.spec import Bounds, Cluster, HostKind, Job, Model, Optimizer, Quota, RoleBounds, Tables
-from sizewright.spec.units import GIB, MIB
 from sizewright.training.ps.dense import dense_rule
 from sizewright.training.ps.hash_index import HashIndex
 from sizewright.training.ps.optimizers import RULES

@@ -3,10 +3,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from sizewright.formatting import MIB
 from sizewright.models.memory.memory_model import MemoryModel
 from sizewright.models.memory.peaks import line_over, log_errors, oom_probability
 from sizewright.spec import Job, Model, Tables
-from sizewright.spec.units import MIB
 
 
 def test_oom_probability_is_that_of_another_peak() -> None:

@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 import sizewright.spec
 from sizewright.datasets.trials.trial import Trial
 from sizewright.errors import JobError
+from sizewright.formatting import GIB
 from sizewright.models.forms.dlrover import DlroverModel
 from sizewright.models.memory.memory_model import MemoryModel
 from sizewright.profiler.series.space_filling import SpaceFillingPlanner, space_filling_allocations
 from sizewright.spec import Allocation, Bounds, Job, RoleBounds
-from sizewright.spec.units import GIB
 
 STARTER = Job.load(Path(sizewright.spec.__file__).with_name("starter.yaml"))
 

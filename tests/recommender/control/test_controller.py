@@ -12,6 +12,7 @@ import pytest
 
 from sizewright.datasets.trials.trial import Trial
 from sizewright.errors import EngineError, InputError, StoreError
+from sizewright.formatting import MIB
 from sizewright.recommender.control.action import Action
 from sizewright.recommender.control.auto_scale import Scaling
 from sizewright.recommender.control.controller import STEPS, Controller, CoolDown
@@ -19,7 +20,6 @@ from sizewright.recommender.control.decisions import Decision, DecisionLog
 from sizewright.recommender.control.scaler import AutoScaler
 from sizewright.spec import Allocation, Bounds, Job, Plan, RoleBounds, Training
 from sizewright.spec.reason import Reason
-from sizewright.spec.units import MIB
 from sizewright.spec.wording import sentence, sentences
 from sizewright.testing import FakeExecutor, ManualClock
 

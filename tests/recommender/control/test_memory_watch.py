@@ -2,11 +2,11 @@ from __future__ import annotations
 
 import numpy as np
 
+from sizewright.formatting import MIB
 from sizewright.models.memory.embedding import peak_of
 from sizewright.recommender.control.memory_watch import MemoryWatch
 from sizewright.recommender.control.windows import ReplicaWindow, Window
 from sizewright.spec import Job, Model, Tables
-from sizewright.spec.units import MIB
 
 JOB = Job(model=Model(tables=Tables(count=4, rows=500_000, dim=16)))
 BASE = 200.0 * MIB

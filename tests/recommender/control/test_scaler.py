@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 from sizewright.datasets.trials.trial import Trial
+from sizewright.formatting import MIB
 from sizewright.recommender.control.auto_scale import Scaling
 from sizewright.recommender.control.scaler import AutoScaler
 from sizewright.spec import Allocation, Bounds, Job, Prices, RoleBounds, Training
 from sizewright.spec.objective import allocation_price
-from sizewright.spec.units import MIB
 
 BOUNDS = Bounds(
     worker=RoleBounds(replicas=(1, 8), cpu=(0.5, 0.5), memory_bytes=(512 * MIB, 4096 * MIB)),

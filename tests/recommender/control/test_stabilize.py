@@ -5,12 +5,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from sizewright.formatting import GIB, MIB
 from sizewright.models.memory.embedding import peak_of
 from sizewright.recommender.control.action import Action
 from sizewright.recommender.control.stabilize import Stabilizer
 from sizewright.recommender.control.windows import ReplicaWindow, Window
 from sizewright.spec import Allocation, Bounds, Capabilities, ChangeCost, Job, Model, RoleBounds, Tables
-from sizewright.spec.units import GIB, MIB
 
 BOUNDS = Bounds(ps=RoleBounds(replicas=(1, 4), memory_bytes=(64 * MIB, GIB)))
 JOB = Job(model=Model(tables=Tables(count=4, rows=500_000, dim=16)), bounds=BOUNDS)

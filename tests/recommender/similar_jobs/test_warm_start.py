@@ -8,11 +8,11 @@ import pytest
 from sizewright.datasets.runs.finished_job import FinishedJob
 from sizewright.datasets.trial_bank.files import Bank
 from sizewright.datasets.trials.trial import Trial
+from sizewright.formatting import GIB, MIB
 from sizewright.models.prior import LearnedPrior
 from sizewright.recommender.sizing.request import SizingRequest
 from sizewright.recommender.sizing.select import recommend
 from sizewright.spec import Bounds, Job, Recommendation, RoleBounds
-from sizewright.spec.units import GIB, MIB
 from tests.helpers.runs_by_prior import NOW, run, scaled_job
 
 BOUNDS = Bounds(worker=RoleBounds(replicas=(1, 4), cpu=(0.2, 1.0)), ps=RoleBounds(replicas=(1, 3), cpu=(0.1, 0.5)))

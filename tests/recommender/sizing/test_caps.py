@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from sizewright.formatting import GIB, MIB
 from sizewright.recommender.sizing.caps import (
     CAPS,
     CapInput,
@@ -22,7 +23,7 @@ from sizewright.recommender.sizing.caps import (
 from sizewright.recommender.sizing.grid import Grid
 from sizewright.spec import Bounds, Cluster, HostKind, Job, Quota, RoleBounds
 from sizewright.spec.reason import Reason
-from sizewright.spec.units import GIB, MIB, parse_bytes, parse_seconds
+from sizewright.spec.units import parse_bytes, parse_seconds
 from sizewright.spec.wording import clause
 
 ROWS = [(1, 1, 1.0, 0.5), (2, 1, 1.0, 0.5), (2, 2, 2.0, 1.0), (4, 1, 0.5, 0.5), (6, 2, 4.0, 2.0)]

@@ -9,6 +9,7 @@ import pytest
 import sizewright as sw
 from sizewright.datasets.trials.trial import Trial
 from sizewright.errors import JobError
+from sizewright.formatting import GIB, MIB, format_bytes
 from sizewright.models.memory.memory_model import table_bytes
 from sizewright.recommender.sizing.request import SizingRequest
 from sizewright.recommender.sizing.select import recommend
@@ -29,7 +30,6 @@ from sizewright.spec import (
     Training,
 )
 from sizewright.spec.objective import allocation_price
-from sizewright.spec.units import GIB, MIB, format_bytes
 from tests.helpers.synthetic_trials import rate, small_job, trials
 
 BOUNDS = Bounds(worker=RoleBounds(replicas=(1, 8), cpu=(2, 2)), ps=RoleBounds(replicas=(1, 2), cpu=(2, 2)))

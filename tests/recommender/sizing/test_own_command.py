@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from sizewright.datasets.trials.trial import Trial
+from sizewright.formatting import MIB
 from sizewright.recommender.sizing.request import SizingRequest
 from sizewright.recommender.sizing.select import recommend
 from sizewright.spec import Bounds, Command, Job, RoleBounds, Training
-from sizewright.spec.units import MIB
 
 CPU_S = 1e-4
 BOUNDS = {"worker": {"replicas": [1, 6], "cpu": [0.2, 1.0], "memory": ["0", "4Gi"]}}

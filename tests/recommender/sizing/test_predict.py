@@ -6,11 +6,11 @@ import pytest
 
 from sizewright.datasets.trials.trial import Trial
 from sizewright.errors import InputError
+from sizewright.formatting import MIB
 from sizewright.recommender.sizing.predict import predict
 from sizewright.recommender.sizing.request import SizingRequest
 from sizewright.recommender.sizing.select import recommend
 from sizewright.spec import Cluster, HostKind, Job, PredictionAnswer, Quota, Sizes
-from sizewright.spec.units import MIB
 from tests.helpers.synthetic_trials import rate, small_job, trials
 
 

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from sizewright.formatting import GIB
 from sizewright.recommender.sizing.request import SizingRequest
 from sizewright.recommender.sizing.select import recommend
 from sizewright.spec import Bounds, Cluster, HostKind, Job, Quota, Recommendation, RoleBounds
-from sizewright.spec.units import GIB
 from tests.helpers.formula_trials import formula_trials
 
 JOB = Job.load(Path(__file__).parents[3] / "examples" / "criteo.yaml")

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from sizewright.cli.tables import print_recommendation
+from sizewright.formatting import GIB, MIB
 from sizewright.models import ThroughputModel
 from sizewright.models.forms.dlrover import DlroverModel
 from sizewright.models.memory.memory_model import MemoryModel
@@ -24,7 +25,6 @@ from sizewright.recommender.sizing.result import Selection
 from sizewright.recommender.sizing.select import recommend, select
 from sizewright.spec import Allocation, Bounds, Cluster, HostKind, Job, Prices, Quota, Recommendation, RoleBounds
 from sizewright.spec.objective import allocation_price
-from sizewright.spec.units import GIB, MIB
 from sizewright.spec.wording import infeasible_because, not_enough_because, sentence
 from tests.helpers.synthetic_trials import BOUNDS, EMBEDDING_BYTES, PS_CPU, WORKER_CPU, rate, small_job, trials
 

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from sizewright.formatting import GIB
 from sizewright.spec import Allocation, Gpu, Group, Resources
-from sizewright.spec.units import GIB
 from sizewright.training.replicas.matching import allocation_of, match
 
 

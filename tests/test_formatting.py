@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sizewright.spec.units import describe_interval, format_bytes, format_interval, format_number, format_seconds
+from sizewright.formatting import describe_interval, format_bytes, format_interval, format_number, format_seconds
 
 NUMBERS = st.floats(-1e300, 1e300)
 
