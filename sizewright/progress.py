@@ -20,12 +20,15 @@ from typing import Any, NamedTuple
 
 from sizewright.container import ContainerUsage, container_usage
 
-__all__ = ["STDOUT", "VARIABLE", "Reading", "log_samples", "read_progress"]
+__all__ = ["STDOUT", "TRIAL_VARIABLE", "VARIABLE", "Reading", "log_samples", "read_progress"]
 
 VARIABLE = "SIZEWRIGHT_PROGRESS"
 """Environment variable with the folder of the sums, or `STDOUT`."""
 STDOUT = "stdout"
-_MARK, _EVERY_S = "sizewright-progress ", 5.0
+TRIAL_VARIABLE = "SIZEWRIGHT_TRIAL"
+"""Environment variable that is set while the code only runs to be measured."""
+_MARK = "sizewright-progress "
+_EVERY_S = 1.0 if os.environ.get(TRIAL_VARIABLE) else 5.0  # a trial is over within a minute
 _RECORD = struct.Struct("<2Q5d")
 
 

@@ -27,6 +27,7 @@ from sizewright.cli.verbs import Verbs, examples
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from sizewright.datasets.trials.trial import Trial
     from sizewright.spec import Job, Recommendation
 
 app = Verbs(
@@ -41,6 +42,7 @@ class Policy(str, Enum):
 
     leave = "leave"
     upper_bound = "upper"
+    trials = "trials"
 
 
 Policies = Annotated[
@@ -48,7 +50,8 @@ Policies = Annotated[
     typer.Option(
         "--without-data",
         case_sensitive=False,
-        help="What to do without enough data: leave the sizes, or use the upper ends of the job's bounds.",
+        help="What to do without enough data: leave the sizes, use the upper ends of the job's bounds, or first run "
+        "trial jobs of jobs that are annotated sizewright/trials: yes.",
     ),
 ]
 Namespaces = Annotated[
@@ -92,6 +95,22 @@ def run(
             help="Resume a job as it is if it cannot be sized for this time.",
         ),
     ] = 1800.0,
+    trials: Annotated[
+        int, typer.Option("--trials", metavar="N", min=1, max=16, help="At most so many trial jobs for a description.")
+    ] = 4,
+    trial_cores: Annotated[
+        float,
+        typer.Option("--trial-cores", metavar="CORES", min=0.1, help="Cores of all replicas of a trial job, at most."),
+    ] = 8.0,
+    trial_time: Annotated[
+        float,
+        typer.Option(
+            "--trial-time",
+            metavar="TIME",
+            parser=read_seconds(1.0),
+            help="Give up a trial job that has trained for this time without a steady speed.",
+        ),
+    ] = 300.0,
     store: Store = None,
     prior: Prior = None,
     tracking_uri: Tracking = None,
@@ -120,6 +139,7 @@ def run(
     from sizewright.operator.controller import Operator, OperatorSettings
     from sizewright.operator.leadership import Leadership
     from sizewright.operator.metrics import OperatorMetrics
+    from sizewright.operator.trial_jobs import TrialSettings
     from sizewright.redaction import shown
     from sizewright.spec import Rails
 
@@ -134,6 +154,7 @@ def run(
         copies_in=lease_namespace,
         jobs_per_s=jobs_per_s,
         limit_s=limit,
+        trials=TrialSettings(count=trials, cores=trial_cores, trial_s=trial_time),
     )
     sizing = {
         "store": store,
@@ -166,6 +187,7 @@ def run(
         metrics,
         check=check,
         told=told,
+        record=lambda trial: _record(trial, store),
     )
     with ExitStack() as stack:
         if metrics_port is not None:
@@ -218,7 +240,8 @@ def manifests(
 
     words = [word for name in namespace or [] for word in ("--namespace", name)]
     words += options or []
-    may = {"dry_run": "--dry-run" in words, "recreates": "--recreate" in words}
+    endings = {word.lower().rpartition("=")[2] for word in words}
+    may = {"dry_run": "--dry-run" in words, "recreates": "--recreate" in words, "runs_trials": "trials" in endings}
     objects = operator_manifests(image, install_in, words, namespace or [], **may)
     if output is Format.table:
         sys.stdout.write("---\n".join(to_yaml([], document) for document in objects))
@@ -240,6 +263,13 @@ def _answer(job: Job, sizing: dict[str, Any]) -> Recommendation:
     from sizewright import api
 
     return api.recommend(job, **sizing)
+
+
+def _record(trial: Trial, store: str | None) -> None:
+    from sizewright import api
+
+    with api.open_store(store, create=True) as opened:
+        opened.add(trial)
 
 
 def _known_jobs(store: str | None) -> Sequence[Job]:

@@ -31,7 +31,9 @@ class BatchJobs(ClusterExecutor):
     roles_path = "spec"
     roles: ClassVar[Mapping[Role, str]] = {"worker": "job"}
     discovery = Discovery("Job")
-    labels = PodLabels("batch.kubernetes.io/job-name", "batch.kubernetes.io/job-name")
+    labels = PodLabels(
+        "batch.kubernetes.io/job-name", "batch.kubernetes.io/job-name", "batch.kubernetes.io/job-completion-index"
+    )
 
     def entries(self, document: YamlMap) -> dict[str, YamlMap]:
         """Return the spec, which is that of the workers."""
@@ -48,6 +50,10 @@ class BatchJobs(ClusterExecutor):
         is_indexed = spec.get("completionMode") == "Indexed" and spec.get("completions") == spec.get("parallelism", 1)
         counter = Counter(spec, ("parallelism", "completions") if is_indexed else ("parallelism",))
         return [ContainerSpec("spec", spec, training_container(spec.get("template"), self.containers, "spec"), counter)]
+
+    def role_names(self, document: YamlMap) -> dict[Role, str]:
+        """Return the Job's name for the workers: its pods have no label for a role."""
+        return {"worker": str(document["metadata"]["name"])}
 
     def as_created(self, document: Mapping[str, Any]) -> dict[str, Any]:
         """Return a Job without the selector and the labels that the server generates from its uid."""

@@ -16,10 +16,11 @@ from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from typing import Any, NamedTuple
 
+from sizewright.datasets.trials.trial import Trial
 from sizewright.errors import EngineError, InputError, SizewrightError
 from sizewright.executors.kubernetes.api import KubeApi
 from sizewright.executors.kubernetes.cluster_executor import QUEUE_LABEL
-from sizewright.executors.kubernetes.live_object import seconds_of
+from sizewright.executors.kubernetes.objects import seconds_of
 from sizewright.executors.plan_annotations import OF_A_PLAN, REASON, plan_annotations
 from sizewright.operator import labels
 from sizewright.operator.decide import Decision, Policy, decide
@@ -29,6 +30,7 @@ from sizewright.operator.job_kinds import JobKind, job_kinds
 from sizewright.operator.labels import annotations_of, name_of
 from sizewright.operator.merge_patch import merge_patch, merged
 from sizewright.operator.metrics import OperatorMetrics
+from sizewright.operator.trial_jobs import TrialJobs, TrialSettings
 from sizewright.runtime.guardrails import check_rails
 from sizewright.spec import Job, Rails, Recommendation
 
@@ -63,6 +65,8 @@ class OperatorSettings:
     """A job that cannot be sized for so long is resumed as it is."""
     reuse_s: float = 60.0
     """An answer serves all jobs of the same description for so long."""
+    trials: TrialSettings = field(default_factory=TrialSettings)
+    """The trial jobs of the policy `trials`."""
 
 
 class _Failure(NamedTuple):
@@ -76,7 +80,8 @@ class _Failure(NamedTuple):
 class Operator:
     """Sizes the suspended jobs of a cluster that ask for it.
 
-    `answer` recommends the size of a job, and `known_jobs` returns the descriptions in the history. `check` is called
+    `answer` recommends the size of a job, `known_jobs` returns the descriptions in the history, and `record` keeps the
+    trial of a trial job. `check` is called
     before anything is asked or changed, and ends the turn by raising. `told` gets the name of a job and what an Event
     says of it. `clock` measures pauses, and `now` is the time of day.
     """
@@ -94,6 +99,7 @@ class Operator:
         sleep: Callable[[float], None] = time.sleep,
         check: Callable[[], None] = lambda: None,
         told: Callable[[str, str], None] = lambda name, message: None,
+        record: Callable[[Trial], None] = lambda trial: None,
     ) -> None:
         self._api = api
         self._answer = answer
@@ -105,6 +111,15 @@ class Operator:
         self._told = told
         self._kinds = job_kinds(api)
         self._copies = JobCopies(api, self._settings.copies_in if self._settings.recreates else None)
+        self._record = record
+        self._trials = TrialJobs(
+            api,
+            self._recorded,
+            settings.trials,
+            settings.limit_s,
+            lambda job_object, message: self._tell(job_object, "Trial", message),
+            now,
+        )
         self._answers: dict[str, tuple[float, Recommendation]] = {}
         self._known_jobs: Sequence[Job] | None = None
         self._failures: dict[str, _Failure] = {}
@@ -122,6 +137,7 @@ class Operator:
         handled, unread = 0, set[tuple[str, str]]()
         self.errors, self._known_jobs, self._seen = [], None, set()
         self._restore()
+        self._look_at_trials()
         for kind, namespace in itertools.product(self._kinds, self._settings.namespaces):
             self._check()
             self._metrics.alive()
@@ -136,6 +152,8 @@ class Operator:
             self._seen.update(map(_uid, found))
             self._places.update(dict.fromkeys(map(_uid, found), (executor.kind, namespace)))
             for job_object in found:
+                if not kind.is_suspended(job_object) or _is_sized(job_object):
+                    self._trials.end(job_object)
                 if not self._is_due(job_object):
                     continue
                 if kind.is_suspended(job_object):
@@ -161,6 +179,19 @@ class Operator:
         except SizewrightError as error:
             self._metrics.failed()
             self.errors.append(error)
+
+    def _look_at_trials(self) -> None:
+        """Look at the trial jobs that run."""
+        if self._settings.policy == "trials":
+            try:
+                self._trials.look(self._kinds, self._settings.namespaces)
+            except SizewrightError as error:
+                self._metrics.failed()
+                self.errors.append(error)
+
+    def _recorded(self, trial: Trial) -> None:
+        self._record(trial)
+        self._answers.clear()  # they rest on the trials before
 
     def _mark(self, created: dict[str, Any]) -> dict[str, Any]:
         """Note that an object that was created again has its sizes."""
@@ -214,7 +245,16 @@ class Operator:
         """Write the sizes of a job into its object, and resume it if it asks for that."""
         described = describe_job(job_object, kind.executor, self._api, self._known)
         job = self._settings.rails.narrow(described)
-        decision = decide(job, self._answer_for(job), self._settings.policy)
+        answer = self._answer_for(job)
+        if answer.target is None and self._measures(job_object):
+            if self._settings.dry_run:
+                self._shown.add(_uid(job_object))
+                self._tell(job_object, "WouldSize", "Nothing is changed. Trial jobs would measure it first.")
+                return
+            self._check()
+            if self._trials.advance(kind, job_object, job):
+                return
+        decision = decide(job, answer, self._settings.policy)
         sized: Mapping[str, Any] = job_object
         if decision.plan:
             check_rails(decision.plan, self._settings.rails)
@@ -230,6 +270,10 @@ class Operator:
         self._tell(written, "Sized" if decision.plan else "LeftAsItIs", decision.sentence)
         if kind.executor.sizes_of(written) != kind.executor.sizes_of(dict(sized)):
             self._tell(written, "SizesRewritten", "The cluster has written other sizes than these.", "Warning")
+
+    def _measures(self, job_object: Mapping[str, Any]) -> bool:
+        """Return whether trial jobs may measure a job; its annotation says so."""
+        return self._settings.policy == "trials" and annotations_of(job_object).get(labels.TRIALS) == "yes"
 
     def _known(self) -> Sequence[Job]:
         """Return the descriptions in the history, which is read once a turn."""
@@ -371,7 +415,7 @@ def _asks_to_start(job_object: Mapping[str, Any]) -> bool:
 
 def _annotations(job_object: Mapping[str, Any], decision: Decision) -> dict[str, str | None]:
     """Return what a decision writes; annotations of an earlier one, as copies of jobs have them, are removed."""
-    earlier = (*OF_A_PLAN, labels.TARGET, labels.INTERVAL, labels.FAILING_SINCE)
+    earlier = (*OF_A_PLAN, labels.TARGET, labels.INTERVAL, labels.FAILING_SINCE, labels.TRIALS_DONE)
     annotations: dict[str, str | None] = {name: None for name in earlier if name in annotations_of(job_object)}
     annotations |= {labels.SIZED: _uid(job_object), labels.OUTCOME: decision.outcome, REASON: decision.sentence}
     if decision.plan:

@@ -9,8 +9,10 @@ from sizewright.runtime.plan_files import launch_plan
 from sizewright.spec import Allocation, Group, Job, Plan, Recommendation
 from sizewright.spec.bounds import RoleBounds
 
-Policy = Literal["leave", "upper"]
-"""What to do without enough data: leave the sizes as they are, or use the upper ends of the job's bounds."""
+Policy = Literal["leave", "upper", "trials"]
+"""What to do without enough data: leave the sizes as they are, use the upper ends of the bounds, or run trial jobs.
+
+Where trial jobs are not enough, the sizes are left."""
 Outcome = Literal["sized", "left", "upper"]
 ASKED_BY = "operator"
 
@@ -40,7 +42,7 @@ def decide(job: Job, answer: Recommendation, policy: Policy) -> Decision:
         expected = f", {decision.interval} expected" if decision.interval else ""
         return decision._replace(sentence=f"Sized to {answer.target.describe()}{expected}. {reason}")
     remedy = f" {answer.remedies[0].text}" if answer.remedies else ""
-    if policy == "leave":
+    if policy != "upper":
         return Decision("left", f"Its sizes were left as they are. {reason}{remedy}")
     target = _upper_bound(job)
     plan = _plan(job, target, f"The upper bound, for want of data. {reason}")

@@ -17,15 +17,22 @@ _RBAC = "rbac.authorization.k8s.io"
 
 
 def operator_manifests(
-    image: str, namespace: str, options: Sequence[str], watched: Sequence[str], *, dry_run: bool, recreates: bool
+    image: str,
+    namespace: str,
+    options: Sequence[str],
+    watched: Sequence[str],
+    *,
+    dry_run: bool,
+    recreates: bool,
+    runs_trials: bool,
 ) -> list[dict[str, Any]]:
     """Return the objects that run `sizewright operator run` with these options, from an image that has Sizewright.
 
     The permissions are the least: for the `watched` namespaces, or for all of them if there are none. Only an operator
-    that `recreates` jobs may create and delete them, and one in a `dry_run` changes nothing.
+    that `recreates` jobs or `runs_trials` may create and delete them, and one in a `dry_run` changes nothing.
     """
     subjects = [{"kind": "ServiceAccount", "name": NAME, "namespace": namespace}]
-    rules = _rules(dry_run, recreates)
+    rules = _rules(dry_run, recreates, runs_trials)
     own = [_rule("coordination.k8s.io", ["leases"], ["create"])]
     own += [_rule("coordination.k8s.io", ["leases"], ["get", "update"]) | {"resourceNames": [LEASE]}]
     if recreates and not dry_run:
@@ -39,17 +46,19 @@ def operator_manifests(
     return [*objects, _deployment(image, namespace, options)]
 
 
-def _rules(dry_run: bool, recreates: bool) -> list[dict[str, Any]]:
+def _rules(dry_run: bool, recreates: bool, runs_trials: bool) -> list[dict[str, Any]]:
     verbs = ["get", "list"]
     if not dry_run:
-        verbs += ["patch", *(["create", "delete"] if recreates else [])]
+        verbs += ["patch", *(["create", "delete"] if recreates or runs_trials else [])]
     by_group: dict[str, list[str]] = {}
     for group, plural in RESOURCES:
         by_group.setdefault(group, []).append(plural)
     rules = [_rule(group, plurals, verbs) for group, plurals in by_group.items()]
     rules += [_rule("", ["configmaps"], ["get"]), _rule("", ["events"], ["create"])]
-    if recreates and not dry_run:
+    if (recreates or runs_trials) and not dry_run:
         rules += [_rule("", ["pods"], ["list"])]
+    if runs_trials and not dry_run:
+        rules += [_rule("", ["pods/log"], ["get"]), _rule("metrics.k8s.io", ["pods"], ["list"])]
     return rules
 
 

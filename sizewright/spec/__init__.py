@@ -10,7 +10,7 @@ from sizewright.spec.diagnosis import Check, Diagnosis
 from sizewright.spec.executor import Capabilities, ChangeCost, Executor, Handle, RestoresReplicas, ShowsDifference
 from sizewright.spec.job import Data, Deploy, Job, Objective, Prices, Training
 from sizewright.spec.memory import MemoryReport, ServerOption, TableMemory
-from sizewright.spec.metrics import LimitedBy, Metrics, ReplicaMetrics
+from sizewright.spec.metrics import LimitedBy, Metrics, ReplicaLog, ReplicaMetrics
 from sizewright.spec.model import CRITEO_KAGGLE_ROWS, Model, Optimizer, Tables
 from sizewright.spec.outcome import Change, Failure, Outcome, Status
 from sizewright.spec.plan import Plan
@@ -78,6 +78,7 @@ __all__ = [
     "Reason",
     "Recommendation",
     "Remedy",
+    "ReplicaLog",
     "ReplicaMetrics",
     "ResourceUse",
     "Resources",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Literal
 
 from pydantic import Field
@@ -67,6 +68,19 @@ class ReplicaMetrics(Record):
     def network_bytes(self) -> int:
         """Bytes sent and received."""
         return self.bytes_sent + self.bytes_received
+
+
+@dataclass(frozen=True)
+class ReplicaLog:
+    """The log of one replica of a job that runs elsewhere: its lines, each with its Unix time."""
+
+    role: Role
+    index: int
+    lines: tuple[tuple[float, str], ...]
+    cores: float | None = None
+    """Cores that the platform says it uses; None where it does not tell."""
+    memory_bytes: int | None = None
+    """Memory that the platform says it uses."""
 
 
 class Metrics(Record):

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
+import numpy as np
 import pytest
 import yaml
 
@@ -173,6 +174,10 @@ class StandIn:
                 raise RefusedError(409, f"the UID in the precondition ({uid}) does not match the UID in record")
             _check_version({"metadata": {"resourceVersion": version}} if version else job_object, job_object)
             del self.objects[kind, namespace, name]
+            uid = job_object["metadata"]["uid"]
+            for key, each in list(self.objects.items()):  # the garbage collector
+                if any(owner["uid"] == uid for owner in each["metadata"].get("ownerReferences", ())):
+                    del self.objects[key]
             self.reconcile()
             return {"kind": "Status", "status": "Success"}
 
@@ -283,16 +288,20 @@ class StandIn:
             for pod in self.pods.values()
         ]  # fmt: skip
 
-    def log(self, name: str) -> str:
+    def log(self, name: str, timestamps: bool = False) -> str:
+        """Return the last lines of a pod, or, with the time of each, the lines of all seconds since it began."""
         pod = self.pods.get(name)
         if pod is None:
             raise RefusedError(404, f"pod {name} not found")
-        samples = int(RATE * (time.time() - pod["began"]))
         if not any(word in name for word in ("worker", "chief", "-node-", "-master-")):
             return "waiting for workers\n"
-        sums = {"samples": samples, "steps": samples // 64, "at_s": time.time()}
-        container = {"cpu_s": samples / RATE / 2, "throttled_s": 0.0, "memory_peak_bytes": 700 << 20}
-        return f"step\nsizewright-progress {json.dumps({'process': 7, 'sums': sums, 'container': container})}\n"
+        now_s = time.time()
+        times = [*np.arange(pod["began"], now_s, 1.0)] if timestamps else [now_s]
+        lines = [line for at_s in times for line in ("step", _progress_line(at_s, at_s - pod["began"]))]
+        if timestamps:
+            stamps = [datetime.fromtimestamp(at_s, timezone.utc).isoformat()[:26] + "000Z" for at_s in times]
+            lines = [f"{stamps[i // 2]} {line}" for i, line in enumerate(lines)]
+        return "".join(f"{line}\n" for line in lines)
 
 
 @contextmanager
@@ -360,7 +369,7 @@ def _handler(stand: StandIn) -> type[BaseHTTPRequestHandler]:
             _, namespace, plural, *named = rest if rest[0] == "namespaces" else ["", "", *rest]
             kind, name = kinds[plural], named[0] if named else ""
             if named[1:] == ["log"]:
-                return stand.log(name)
+                return stand.log(name, timestamps=True) if query.get("timestamps") == "true" else stand.log(name)
             if named[1:] == ["resize"]:
                 assert (method, stand.resizes) == ("PATCH", True)
                 assert self.headers["Content-Type"] == "application/strategic-merge-patch+json"
@@ -429,6 +438,13 @@ def _handler(stand: StandIn) -> type[BaseHTTPRequestHandler]:
         return [each for each, of_it in labels if (of_it.get(key) == value if equals else key in of_it)]
 
     return Handler
+
+
+def _progress_line(at_s: float, trained_s: float) -> str:
+    samples = int(RATE * trained_s)
+    sums = {"samples": samples, "steps": samples // 64, "at_s": float(at_s)}
+    container = {"cpu_s": samples / RATE / 2, "throttled_s": 0.0, "memory_peak_bytes": 700 << 20}
+    return f"sizewright-progress {json.dumps({'process': 7, 'sums': sums, 'container': container})}"
 
 
 def _validate(kind: str, body: Object) -> None:

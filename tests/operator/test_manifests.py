@@ -7,22 +7,24 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
+import yaml
 
 from sizewright.executors.kubernetes.api import KubeApi
 from sizewright.operator.controller import Operator, OperatorSettings
 from sizewright.operator.job_kinds import RESOURCES
-from sizewright.operator.labels import JOB_CONFIG_MAP, RECREATE
+from sizewright.operator.labels import JOB, JOB_CONFIG_MAP, RECREATE, TRIALS
 from sizewright.operator.leadership import Leadership
 from sizewright.operator.manifests import operator_manifests
+from sizewright.operator.trial_jobs import TrialSettings
 from tests.helpers.stand_in import StandIn
-from tests.helpers.suspended_jobs import KINDS, suspended
+from tests.helpers.suspended_jobs import JOB_FILE, KINDS, suspended
 from tests.operator.test_controller import no_answer, put, sized_answer
 
 Rule = tuple[str, str, str]
 
 
 def objects(**more: Any) -> dict[str, dict[str, Any]]:
-    how = {"options": [], "watched": [], "dry_run": False, "recreates": False} | more
+    how = {"options": [], "watched": [], "dry_run": False, "recreates": False, "runs_trials": False} | more
     made = operator_manifests("ours:1", "sizewright", **how)
     return {f"{each['kind']} {each['metadata']['name']}": each for each in made}
 
@@ -44,7 +46,8 @@ def calls(server: StandIn) -> set[Rule]:
             if method == "PATCH" and "fieldValidation" in address:  # of an apply, which may create
                 found.add((group, rest[0], "create"))
             verbs = {"POST": "create", "PATCH": "patch", "PUT": "update", "DELETE": "delete"}
-            found.add((group, rest[0], verbs.get(method) or ("get" if len(rest) > 1 else "list")))
+            resource = f"{rest[0]}/{rest[2]}" if rest[2:] else rest[0]
+            found.add((group, resource, verbs.get(method) or ("get" if len(rest) > 1 else "list")))
     return found
 
 
@@ -71,10 +74,27 @@ def test_permissions_are_those_of_the_calls(mode: str, server: StandIn, api: Kub
     assert rules - made <= unused
 
 
+def test_trial_jobs_need_the_calls_that_they_make(server: StandIn, api: KubeApi) -> None:
+    for executor in KINDS:
+        described = {JOB: yaml.safe_dump(JOB_FILE | {"command": {"run": executor}}), TRIALS: "yes"}
+        put(server, executor, suspended(executor, f"{executor}-ctr", **described))
+    settings = OperatorSettings(policy="trials", jobs_per_s=1000.0, trials=TrialSettings(at_once=99, cores=2))
+    for _ in range(3):
+        Operator(api, no_answer, settings=settings).turn()
+        for pod in server.pods.values():
+            pod["began"] -= 60
+    made, rules = calls(server), allowed(objects(runs_trials=True))
+    assert made <= rules
+    by_lease = {("coordination.k8s.io", "leases", verb) for verb in ("create", "get", "update")}
+    assert rules - made <= by_lease | {("", "configmaps", "get")} | {(*each, "get") for each in RESOURCES}
+
+
 def test_namespaces_need_no_cluster_role() -> None:
     made = objects(watched=["team-a", "team-b"])
     assert not any(kind.startswith("Cluster") for kind in made)
-    roles = operator_manifests("ours:1", "sizewright", [], ["team-a", "team-b"], dry_run=False, recreates=False)
+    roles = operator_manifests(
+        "ours:1", "sizewright", [], ["team-a", "team-b"], dry_run=False, recreates=False, runs_trials=False
+    )
     assert [each["metadata"]["namespace"] for each in roles if each["kind"] == "Role"] == [
         "sizewright",
         "team-a",

@@ -160,9 +160,15 @@ class KubeApi:
         finally:
             watcher.stop()
 
-    def log(self, namespace: str, pod: str, container: str, lines: int | None) -> str:
-        """Return the last lines of a container's log, or all of it; empty if the container has not started."""
+    def log(
+        self, namespace: str, pod: str, container: str, lines: int | None = None, *, timestamps: bool = False
+    ) -> str:
+        """Return the last lines of a container's log, or all of it; empty if the container has not started.
+
+        With `timestamps` each line begins with the time at which it was written.
+        """
         params = [("container", container), *([("tailLines", lines)] if lines else [])]
+        params += [("timestamps", "true")] if timestamps else []
         path = f"/api/v1/namespaces/{namespace}/pods/{pod}/log"
         options = {"query_params": params, "serialize": False, **self._timeout}
         answer = self._retry(

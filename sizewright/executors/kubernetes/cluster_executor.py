@@ -8,7 +8,7 @@ import shlex
 import time
 import uuid
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime, timezone
 from pathlib import Path
@@ -25,10 +25,10 @@ from sizewright.executors.kubernetes.live_object import (
     PlannedObject,
     as_annotation,
     same_replicas_and_gpus,
-    seconds_of,
 )
 from sizewright.executors.kubernetes.manifest_executor import ManifestExecutor
 from sizewright.executors.kubernetes.object_copy import ObjectCopy
+from sizewright.executors.kubernetes.objects import seconds_of
 from sizewright.executors.kubernetes.pod_resize import (
     NotResizedError,
     PodResize,
@@ -49,7 +49,19 @@ from sizewright.executors.plan_checks import (
     check_not_ended,
 )
 from sizewright.executors.time_to_first_step import TimeToFirstStep, same_replicas
-from sizewright.spec import ROLES, Allocation, Capabilities, ChangeCost, Handle, Job, Metrics, Outcome, Plan, Role
+from sizewright.spec import (
+    ROLES,
+    Allocation,
+    Capabilities,
+    ChangeCost,
+    Handle,
+    Job,
+    Metrics,
+    Outcome,
+    Plan,
+    ReplicaLog,
+    Role,
+)
 from sizewright.spec.outcome import Status
 
 _LOG = logging.getLogger(__name__)
@@ -176,25 +188,47 @@ class ClusterExecutor(ManifestExecutor):
         """Return the metrics of the pods that run; a job in a queue has none."""
         job_object = self._existing_object(handle)
         pods = self._pods_of(handle, job_object)
-        namespace = _namespace(handle)
-        selector = f"{self.labels.job}={self.job_label(job_object)}"
-        pod_objects = self._pod_objects(handle, job_object)
-        try:
-            usages = self.api.list(_METRICS_API, "PodMetrics", namespace, selector)
-        except SizewrightError:  # missing or forbidden; containers that call log_samples report their usage anyway
-            usages = []
-
-        def read_log(pod: str, container: str, lines: int | None) -> str:
-            try:
-                return self.api.log(namespace, pod, container, lines)
-            except ForbiddenError:
-                raise
-            except (InputError, EngineError):
-                return ""  # the container has not started, or its node does not answer: the next call reads it again
-
-        metrics = pods.read(pod_objects, usages, read_log)
+        pod_objects, usages = self._pod_objects(handle, job_object), self._usages(handle, job_object)
+        metrics = pods.read(pod_objects, usages, lambda pod, name, lines: self._log(handle, pod, name, lines))
         self._steps.on_metrics(handle.id, metrics)
         return metrics
+
+    def replica_logs(self, handle: Handle) -> list[ReplicaLog]:
+        """Return the complete logs of the pods that have started, with the time of each line."""
+        job_object = self._existing_object(handle)
+        pods = self._pods_of(handle, job_object)
+        pod_objects, usages = self._pod_objects(handle, job_object), self._usages(handle, job_object)
+        return pods.logs(pod_objects, usages, lambda pod, name: self._log(handle, pod, name, timestamps=True))
+
+    def out_of_memory(self, handle: Handle) -> Iterator[str]:
+        """Yield the pods of a job in which memory ended the container that trains."""
+        job_object = self._existing_object(handle)
+        pods = self._pods_of(handle, job_object)
+        for pod in self._pod_objects(handle, job_object):
+            if pods.ran_out_of_memory(pod):
+                yield str(pod["metadata"]["name"])
+
+    def _usages(self, handle: Handle, job_object: Mapping[str, Any]) -> list[dict[str, Any]]:
+        """Return the PodMetrics of the job's pods; none where they are missing or forbidden.
+
+        Containers that call `log_samples` report their usage anyway.
+        """
+        selector = f"{self.labels.job}={self.job_label(job_object)}"
+        try:
+            return self.api.list(_METRICS_API, "PodMetrics", _namespace(handle), selector)
+        except SizewrightError:
+            return []
+
+    def _log(
+        self, handle: Handle, pod: str, container: str, lines: int | None = None, *, timestamps: bool = False
+    ) -> str:
+        """Return a container's log; empty if it has not started, or its node does not answer."""
+        try:
+            return self.api.log(_namespace(handle), pod, container, lines, timestamps=timestamps)
+        except ForbiddenError:
+            raise
+        except (InputError, EngineError):
+            return ""
 
     def recreate(self, job_object: dict[str, Any], document: dict[str, Any]) -> dict[str, Any]:
         """Delete a suspended job in the state in which it was read, create it from a document, and return it.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from datetime import datetime
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +10,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from sizewright.errors import InputError
 from sizewright.executors.kubernetes.container_spec import YamlMap, one_of, rounded
+from sizewright.executors.kubernetes.objects import seconds_of
 from sizewright.executors.plan_annotations import APPLIED_AT, PLAN_ID, PLAN_RECORD, has_plan, read_plan
 from sizewright.executors.plan_checks import check_cool_down, check_current, check_same
 from sizewright.formatting import format_count
@@ -211,11 +211,3 @@ def _commands(document: Mapping[str, Any], executor: ManifestExecutor, ignored: 
             ]
             commands.append([role, [spec.container.get(key) for key in _STARTED], variables])
     return commands
-
-
-def seconds_of(text: str | None) -> float | None:
-    """Return a Kubernetes timestamp on the clock of `time.time`; None if it is not one."""
-    try:
-        return datetime.fromisoformat((text or "").replace("Z", "+00:00")).timestamp()
-    except (ValueError, OverflowError):
-        return None

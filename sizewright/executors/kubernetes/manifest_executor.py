@@ -143,37 +143,42 @@ class ManifestExecutor(RenderOnlyExecutor):
         self._write_sizes(document, plan, groups, "The manifest")
         return Manifest(document, self.header(plan, groups), list(self.open_points(plan)))
 
-    def with_sizes(self, document: YamlMap, plan: Plan) -> YamlMap:
-        """Return a copy of a user's object with the sizes of a plan.
+    def with_sizes(self, document: YamlMap, plan: Plan, *, name: str = "") -> YamlMap:
+        """Return a copy of a user's object with the sizes of a plan, and with another name if one is given.
 
-        Variables by which replicas find each other follow the sizes where they are as Sizewright renders them. Raises
+        Variables by which replicas find each other follow both where they are as Sizewright renders them. Raises
         InputError if the object cannot express the plan, or has other settings that repeat a number of replicas, since
         nobody corrects them before the job starts.
         """
-        name = f"{self.kind} {document['metadata']['name']}"
+        title = f"{self.kind} {document['metadata']['name']}"
         sized, before = copy.deepcopy(dict(document)), self.sizes_of(document)
         try:
             with_variables = copy.deepcopy(sized)
-            self._write_variables(with_variables, plan, before)
+            self._write_variables(with_variables, plan, before, name)
             sized = with_variables
         except InputError:  # containers that Sizewright could not start itself have variables of their own
             pass
-        changes, _ = self._write_sizes(sized, plan, self.groups(plan), name)
+        changes, _ = self._write_sizes(sized, plan, self.groups(plan), title)
         counts_change = any(change.before.replicas != change.after.replicas for change in changes)
         stale = [*repeated(sized, changes, COUNTS), *(_host_lists(document, sized) if counts_change else ())]
         if stale:
             raise InputError(
-                f"{name} repeats a size. {stale[0]}",
+                f"{title} repeats a size. {stale[0]}",
                 "Have its code read SIZEWRIGHT_WORKERS, SIZEWRIGHT_PS and SIZEWRIGHT_CORES, which follow the sizes.",
             )
+        sized["metadata"]["name"] = name or sized["metadata"]["name"]
         return sized
 
-    def _write_variables(self, sized: YamlMap, plan: Plan, before: Mapping[Role, tuple[Group, ...]]) -> None:
+    def _write_variables(
+        self, sized: YamlMap, plan: Plan, before: Mapping[Role, tuple[Group, ...]], new_name: str
+    ) -> None:
         """Write the variables of containers anew that are as `container_command` states them for the sizes before."""
-        job = plan.job.model_copy(update={"name": sized["metadata"]["name"]})
+        earlier_job = plan.job.model_copy(update={"name": sized["metadata"]["name"]})
+        job = earlier_job.model_copy(update={"name": new_name or earlier_job.name})
         after = plan.model_copy(update={"job": job})
         sizes: dict[str, Any] = {str(role): of_role for role, of_role in before.items()}
-        earlier = after.model_copy(update={"target": Allocation(**sizes, batch_size=plan.target.batch_size)})
+        target = Allocation(**sizes, batch_size=plan.target.batch_size)
+        earlier = plan.model_copy(update={"job": earlier_job, "target": target})
         for role, groups in self.groups(after).items():
             if len(before.get(role, ())) != len(groups):
                 continue

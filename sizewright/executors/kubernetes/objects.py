@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Mapping
 from datetime import datetime
 from typing import Annotated, Any
@@ -16,8 +17,24 @@ from sizewright.spec._faults import explain_first
 _LOG = logging.getLogger(__name__)
 
 
+_FRACTION = re.compile(r"(\.[0-9]{1,6})[0-9]*")
+
+
+def seconds_of(text: str | None) -> float | None:
+    """Return a Kubernetes timestamp, of up to nanoseconds, on the clock of `time.time`; None if it is not one."""
+    try:
+        return _datetime(text or "").timestamp()
+    except (ValueError, OverflowError):
+        return None
+
+
+def _datetime(text: str) -> datetime:
+    # Python 3.10 reads three or six digits of a second.
+    return datetime.fromisoformat(_FRACTION.sub(lambda match: match[1].ljust(7, "0"), text).replace("Z", "+00:00"))
+
+
 def _time(text: str) -> str:
-    datetime.fromisoformat(text.replace("Z", "+00:00"))
+    _datetime(text)
     return text
 
 

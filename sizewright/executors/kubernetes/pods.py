@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from sizewright.executors.kubernetes.container_spec import ContainerSpec, main_container
+from sizewright.executors.kubernetes.objects import seconds_of
 from sizewright.progress import ProgressLine, Reading, read_line
-from sizewright.spec import Allocation, Group, Job, Metrics, ReplicaMetrics, Role
+from sizewright.spec import Allocation, Group, Job, Metrics, ReplicaLog, ReplicaMetrics, Role
 from sizewright.spec.command import Progress
 from sizewright.spec.units import is_count, read_bytes, read_cores
 from sizewright.training.command.reports import Reports, add_up, counters
@@ -91,6 +92,38 @@ class Pods:
             samples_left=self._job.samples_left(trained),
             allocation=self.allocation(running),
         )
+
+    def logs(
+        self, pods: Sequence[dict[str, Any]], usages: Sequence[dict[str, Any]], timed_log: Callable[[str, str], str]
+    ) -> list[ReplicaLog]:
+        """Return the complete logs of the pods that have started; `timed_log` returns one with the time of each line.
+
+        `usages` are their PodMetrics.
+        """
+        usage_of = {usage["metadata"]["name"]: usage for usage in usages}
+        logs: list[ReplicaLog] = []
+        for pod in sorted(pods, key=_age):
+            state = self._states.get(uid_of(pod)) or self._new_state(pod)
+            if state is None or not (is_running(pod) or has_ended(pod)):
+                continue
+            self._states.setdefault(uid_of(pod), state)
+            name = pod["metadata"]["name"]
+            container = main_container({"spec": pod["spec"]}, self._containers, name)["name"]
+            usage = _container_usage(usage_of.get(name), container)
+            lines = (line.partition(" ") for line in timed_log(name, container).splitlines())
+            timed = ((seconds_of(at), text) for at, _, text in lines)
+            kept = tuple((at_s, text) for at_s, text in timed if at_s is not None)
+            logs.append(ReplicaLog(state.role, state.number, kept, *(usage or ())))
+        return logs
+
+    def ran_out_of_memory(self, pod: Mapping[str, Any]) -> bool:
+        """Return whether memory ended the container of a pod that trains, last or the time before."""
+        container = main_container({"spec": pod["spec"]}, self._containers, pod["metadata"]["name"])["name"]
+        for status in (pod.get("status") or {}).get("containerStatuses") or []:
+            states = [(status.get(key) or {}).get("terminated") or {} for key in ("state", "lastState")]
+            if status.get("name") == container and any(each.get("reason") == "OOMKilled" for each in states):
+                return True
+        return False
 
     def _updated(self, state: _PodState, pod: dict[str, Any], usage: dict[str, Any] | None, log: ReadLog) -> _PodState:
         name = pod["metadata"]["name"]
@@ -197,16 +230,25 @@ def _with_usage(
         return state._replace(cpu_s=max(state.cpu_s, cgroup.cpu_s), memory_bytes=memory)
     if not pod_metrics or pod_metrics["timestamp"] == state.usage_at:
         return state
-    usage = next((each["usage"] for each in pod_metrics.get("containers", []) if each["name"] == container), None)
-    if usage is None:
+    if (usage := _container_usage(pod_metrics, container)) is None:
         return state
+    cores, memory = usage
     timestamp = pod_metrics["timestamp"]
-    cores = read_cores(usage["cpu"], "cpu") if usage["cpu"].strip("0num") else 0.0
-    memory = read_bytes(usage["memory"], "memory") if usage["memory"].strip("0KMGTi") else 0
     passed_s = _seconds_between(state.usage_at, timestamp) or _seconds(pod_metrics.get("window", "0s"))
     return state._replace(
         cpu_s=state.cpu_s + cores * passed_s, memory_bytes=max(state.memory_bytes, memory), usage_at=timestamp
     )
+
+
+def _container_usage(pod_metrics: dict[str, Any] | None, container: str) -> tuple[float, int] | None:
+    """Return the cores and the memory of a container by its PodMetrics; None if they do not have it."""
+    containers = (pod_metrics or {}).get("containers", [])
+    usage = next((each["usage"] for each in containers if each["name"] == container), None)
+    if usage is None:
+        return None
+    cores = read_cores(usage["cpu"], "cpu") if usage["cpu"].strip("0num") else 0.0
+    memory = read_bytes(usage["memory"], "memory") if usage["memory"].strip("0KMGTi") else 0
+    return cores, memory
 
 
 def _seconds_between(before: str, after: str) -> float:

@@ -60,7 +60,7 @@ def measure_command(
         if not trainer.finished:
             observations.append(_Observation(clock(), trainer.observe(), others_busy_s()))
         steady = find_steady(series, start)
-        if steady and _is_long_enough(steady, timing):
+        if steady and is_long_enough(steady, timing):
             break
         if trainer.finished or clock() - start > max_trial_s:
             if steady is None or len(observations) < 2:
@@ -70,13 +70,16 @@ def measure_command(
     first = max(before_steady, default=observations[0], key=lambda one: one.at_s)
     last = observations[-1]
     check_quota(point.allocation, first.metrics, last.metrics)
-    row = _row(trainer.job, point, steady, first.metrics, last.metrics)
+    assert trainer.job.command is not None
+    counts_job = trainer.job.command.progress.counts == "job"
+    row = trial_row(trainer.job, point, steady, first.metrics, last.metrics, counts_job=counts_job)
     row = row.model_copy(update={"started_at": started_at, "watched_s": clock() - began})
     others = other_cores(trainer.host, last.busy_s - first.busy_s, first.metrics, last.metrics)
     return widened(row, others, starved_share(point.allocation, first.metrics, last.metrics, others))
 
 
-def _is_long_enough(steady: SteadyState, timing: Timing) -> bool:
+def is_long_enough(steady: SteadyState, timing: Timing) -> bool:
+    """Return whether a steady state was observed for as long as a trial needs."""
     duration_s = steady.until_s - steady.since_s
     precise = steady.rate_se <= timing.target_se * steady.rate
     return duration_s >= timing.min_s and (precise or duration_s >= timing.max_s)
@@ -109,13 +112,18 @@ def _not_steady_error(series: Sequence[Series], start_s: float, lasted_s: float,
     )
 
 
-def _row(job: Job, point: TrialPoint, steady: SteadyState, first: Metrics, last: Metrics) -> Trial:
+def trial_row(
+    job: Job, point: TrialPoint, steady: SteadyState, first: Metrics, last: Metrics, *, counts_job: bool
+) -> Trial:
+    """Return the trial of a steady state, between whose ends the metrics of all replicas were read.
+
+    With `counts_job` each replica counts the samples of the whole job. Cores and memory are None where unknown (0).
+    """
     allocation = point.allocation
     workers = list(zip(first.of("worker"), last.of("worker"), strict=True))
     servers = list(zip(first.of("ps"), last.of("ps"), strict=True))
     reporting = [(a, b) for role in ("chief", "worker") for a, b in zip(first.of(role), last.of(role), strict=True)]
-    assert job.command is not None
-    total = max if job.command.progress.counts == "job" else sum
+    total = max if counts_job else sum
     samples = max(1, total(b.samples - a.samples for a, b in reporting))
     step = samples / allocation.batch_size
 
@@ -136,12 +144,12 @@ def _row(job: Job, point: TrialPoint, steady: SteadyState, first: Metrics, last:
         ps_cpu=allocation.ps[0].cpu if servers else None,
         batch_size=allocation.batch_size,
         sync=job.training.sync,
-        worker_memory_bytes=max(b.memory_peak_bytes for _, b in workers),
-        ps_memory_bytes=max((b.memory_peak_bytes for _, b in servers), default=None),
+        worker_memory_bytes=max(b.memory_peak_bytes for _, b in workers) or None,
+        ps_memory_bytes=max((b.memory_peak_bytes for _, b in servers), default=0) or None,
         worker_memory_growth=memory_growth(workers),
         ps_memory_growth=memory_growth(servers) if servers else None,
-        worker_cpu_used=cores_used(workers),
-        ps_cpu_used=cores_used(servers) if servers else None,
+        worker_cpu_used=cores_used(workers) or None,
+        ps_cpu_used=(cores_used(servers) or None) if servers else None,
         throttled_s=sum(b.throttled_s - a.throttled_s for a, b in replicas),
         duration_s=steady.until_s - steady.since_s,
         steps=round(step),

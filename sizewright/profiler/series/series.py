@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple, Protocol
 
-from sizewright.datasets.trials.trial import Trial
+from sizewright.datasets.trials.trial import Trial, TrialStatus
 from sizewright.errors import (
     EngineDiedError,
     EngineError,
@@ -19,7 +19,7 @@ from sizewright.errors import (
 from sizewright.profiler.measure.host_speed import measure_host_speed
 from sizewright.profiler.measure.measure import Timing, Trainer, measure
 from sizewright.profiler.series._base import SeriesPlanner, TrialPoint
-from sizewright.spec import Group
+from sizewright.spec import Group, Job
 
 # Trials of 5 s repeat within 2 to 3 % (one standard error), however small the error within one is.
 REPEAT_SE = 0.03
@@ -128,7 +128,12 @@ def _run_one(
 
 def _failed(trainer: Trainer, point: TrialPoint, error: SizewrightError) -> Trial:
     oom = isinstance(error, ReplicaDiedError) and error.oom
-    status = "oom" if oom else "void" if isinstance(error, TrialVoidError) else "failed"
+    status: TrialStatus = "oom" if oom else "void" if isinstance(error, TrialVoidError) else "failed"
+    return failed_trial(trainer.job, point, status, str(error))
+
+
+def failed_trial(job: Job, point: TrialPoint, status: TrialStatus, message: str) -> Trial:
+    """Return the trial of a point that has no measurement."""
     allocation = point.allocation
     return Trial(
         workers=allocation.replicas("worker"),
@@ -137,10 +142,10 @@ def _failed(trainer: Trainer, point: TrialPoint, error: SizewrightError) -> Tria
         ps_cpu=_cores_of(allocation.ps),
         batch_size=allocation.batch_size,
         table_scale=point.table_scale,
-        job=trainer.job.name,
-        job_hash=trainer.job.hash,
+        job=job.name,
+        job_hash=job.hash,
         status=status,
-        message=str(error),
+        message=message,
     )
 
 

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from sizewright.errors import EngineError, SizewrightError
 from sizewright.interrupts import uninterrupted
+from sizewright.progress import TRIAL_VARIABLE
 from sizewright.spec import Allocation, Change, Job, Metrics, Outcome, Status
 from sizewright.spec._paths import absolute
 from sizewright.training.command.local_launcher import LocalLauncher
@@ -22,7 +23,7 @@ from sizewright.training.command.reports import Report
 from sizewright.training.command.run import Run
 from sizewright.training.host.allocation_check import check_room
 
-TRIAL_VARIABLE, RESTARTS_VARIABLE = "SIZEWRIGHT_TRIAL", "SIZEWRIGHT_RESTARTS"
+RESTARTS_VARIABLE = "SIZEWRIGHT_RESTARTS"
 LOGS = "sizewright-logs"
 _WATCH_S = 0.25
 _TRIAL_GRACE_S = 1.0
