@@ -111,6 +111,16 @@ def run(
             help="Give up a trial job that has trained for this time without a steady speed.",
         ),
     ] = 300.0,
+    tune: Annotated[
+        bool,
+        typer.Option("--tune", help="Resize the pods of running jobs in place, unless annotated sizewright/tune: no."),
+    ] = False,
+    tune_every: Annotated[
+        float,
+        typer.Option(
+            "--tune-every", metavar="TIME", parser=read_seconds(1.0), help="Time between two looks at a running job."
+        ),
+    ] = 30.0,
     store: Store = None,
     prior: Prior = None,
     tracking_uri: Tracking = None,
@@ -140,6 +150,7 @@ def run(
     from sizewright.operator.leadership import Leadership
     from sizewright.operator.metrics import OperatorMetrics
     from sizewright.operator.trial_jobs import TrialSettings
+    from sizewright.operator.tuner import TuningSettings
     from sizewright.redaction import shown
     from sizewright.spec import Rails
 
@@ -155,6 +166,7 @@ def run(
         jobs_per_s=jobs_per_s,
         limit_s=limit,
         trials=TrialSettings(count=trials, cores=trial_cores, trial_s=trial_time),
+        tuning=TuningSettings(every_s=tune_every) if tune else None,
     )
     sizing = {
         "store": store,
@@ -236,13 +248,13 @@ def manifests(
 
     from sizewright.cli.output import show_data
     from sizewright.executors.yaml_documents import to_yaml
-    from sizewright.operator.manifests import operator_manifests
+    from sizewright.operator.manifests import Activities, operator_manifests
 
     words = [word for name in namespace or [] for word in ("--namespace", name)]
     words += options or []
     endings = {word.lower().rpartition("=")[2] for word in words}
-    may = {"dry_run": "--dry-run" in words, "recreates": "--recreate" in words, "runs_trials": "trials" in endings}
-    objects = operator_manifests(image, install_in, words, namespace or [], **may)
+    does = Activities("--dry-run" in words, "--recreate" in words, "trials" in endings, "--tune" in words)
+    objects = operator_manifests(image, install_in, words, namespace or [], does)
     if output is Format.table:
         sys.stdout.write("---\n".join(to_yaml([], document) for document in objects))
     else:

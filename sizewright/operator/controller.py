@@ -21,7 +21,7 @@ from sizewright.errors import EngineError, InputError, SizewrightError
 from sizewright.executors.kubernetes.api import KubeApi
 from sizewright.executors.kubernetes.cluster_executor import QUEUE_LABEL
 from sizewright.executors.kubernetes.objects import seconds_of
-from sizewright.executors.plan_annotations import OF_A_PLAN, REASON, plan_annotations
+from sizewright.executors.plan_annotations import OF_A_PLAN, REASON, has_plan, plan_annotations
 from sizewright.operator import labels
 from sizewright.operator.decide import Decision, Policy, decide
 from sizewright.operator.job_copies import JobCopies
@@ -31,6 +31,7 @@ from sizewright.operator.labels import annotations_of, name_of
 from sizewright.operator.merge_patch import merge_patch, merged
 from sizewright.operator.metrics import OperatorMetrics
 from sizewright.operator.trial_jobs import TrialJobs, TrialSettings
+from sizewright.operator.tuner import Tuner, TuningSettings
 from sizewright.runtime.guardrails import check_rails
 from sizewright.spec import Job, Rails, Recommendation
 
@@ -67,6 +68,8 @@ class OperatorSettings:
     """An answer serves all jobs of the same description for so long."""
     trials: TrialSettings = field(default_factory=TrialSettings)
     """The trial jobs of the policy `trials`."""
+    tuning: TuningSettings | None = None
+    """How running jobs are tuned; None to leave them alone."""
 
 
 class _Failure(NamedTuple):
@@ -120,6 +123,9 @@ class Operator:
             lambda job_object, message: self._tell(job_object, "Trial", message),
             now,
         )
+        self._tuner = None
+        if tuning := settings.tuning:
+            self._tuner = Tuner(api, tuning, settings.rails, self._tell, clock, dry_run=settings.dry_run)
         self._answers: dict[str, tuple[float, Recommendation]] = {}
         self._known_jobs: Sequence[Job] | None = None
         self._failures: dict[str, _Failure] = {}
@@ -154,6 +160,11 @@ class Operator:
             for job_object in found:
                 if not kind.is_suspended(job_object) or _is_sized(job_object):
                     self._trials.end(job_object)
+                if self._tuner and self._may_tune(kind, job_object):
+                    began_s = self._clock()
+                    self._check()
+                    if self._tuner.tune(kind, job_object):
+                        self._pause_since(began_s)
                 if not self._is_due(job_object):
                     continue
                 if kind.is_suspended(job_object):
@@ -161,8 +172,7 @@ class Operator:
                     self._check()
                     self._handle(kind, job_object, is_fresh=began_s - listed_at_s < _FRESH_S)
                     handled += 1
-                    self._metrics.alive()
-                    self._sleep(max(0.0, began_s + 1 / self._settings.jobs_per_s - self._clock()))
+                    self._pause_since(began_s)
                 else:
                     self._tell_of_running(kind, job_object)
         self._forget_all_but({uid for uid, place in self._places.items() if uid in self._seen or place in unread})
@@ -179,6 +189,22 @@ class Operator:
         except SizewrightError as error:
             self._metrics.failed()
             self.errors.append(error)
+
+    def _pause_since(self, began_s: float) -> None:
+        """Wait, so that no more jobs are handled in a second than may be."""
+        self._metrics.alive()
+        self._sleep(max(0.0, began_s + 1 / self._settings.jobs_per_s - self._clock()))
+
+    def _may_tune(self, kind: JobKind, job_object: dict[str, Any]) -> bool:
+        """Return whether a job runs with sizes of this operator, and lets them change."""
+        return (
+            _is_sized(job_object)
+            and has_plan(job_object)
+            and not kind.is_suspended(job_object)
+            and not job_object["metadata"].get("deletionTimestamp")
+            and kind.executor.end_status(job_object) is None
+            and annotations_of(job_object).get(labels.TUNE) != "no"
+        )
 
     def _look_at_trials(self) -> None:
         """Look at the trial jobs that run."""
@@ -204,6 +230,8 @@ class Operator:
 
     def _forget_all_but(self, uids: set[str]) -> None:
         self._places = {uid: place for uid, place in self._places.items() if uid in uids}
+        if self._tuner:
+            self._tuner.forget_all_but(uids)
         self._failures = {uid: failure for uid, failure in self._failures.items() if uid in uids}
         self._shown &= uids
 

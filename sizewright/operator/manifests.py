@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from sizewright.operator.job_kinds import RESOURCES
 from sizewright.operator.leadership import LEASE
@@ -16,26 +16,31 @@ _LABELS = {"app.kubernetes.io/name": NAME}
 _RBAC = "rbac.authorization.k8s.io"
 
 
+class Activities(NamedTuple):
+    """What an operator does besides sizing suspended jobs; one in a `dry_run` changes nothing."""
+
+    dry_run: bool = False
+    recreates: bool = False
+    runs_trials: bool = False
+    tunes: bool = False
+
+
 def operator_manifests(
     image: str,
     namespace: str,
     options: Sequence[str],
     watched: Sequence[str],
-    *,
-    dry_run: bool,
-    recreates: bool,
-    runs_trials: bool,
+    does: Activities,
 ) -> list[dict[str, Any]]:
     """Return the objects that run `sizewright operator run` with these options, from an image that has Sizewright.
 
-    The permissions are the least: for the `watched` namespaces, or for all of them if there are none. Only an operator
-    that `recreates` jobs or `runs_trials` may create and delete them, and one in a `dry_run` changes nothing.
+    The permissions are the least for what it `does`, in the `watched` namespaces, or in all of them if there are none.
     """
     subjects = [{"kind": "ServiceAccount", "name": NAME, "namespace": namespace}]
-    rules = _rules(dry_run, recreates, runs_trials)
+    rules = _rules(does)
     own = [_rule("coordination.k8s.io", ["leases"], ["create"])]
     own += [_rule("coordination.k8s.io", ["leases"], ["get", "update"]) | {"resourceNames": [LEASE]}]
-    if recreates and not dry_run:
+    if does.recreates and not does.dry_run:
         own += [_rule("", ["configmaps"], ["create", "list", "delete"])]
     objects = [_object("v1", "ServiceAccount", NAME, namespace)]
     objects += _permission("Role", f"{NAME}-own", namespace, own, subjects)
@@ -46,19 +51,23 @@ def operator_manifests(
     return [*objects, _deployment(image, namespace, options)]
 
 
-def _rules(dry_run: bool, recreates: bool, runs_trials: bool) -> list[dict[str, Any]]:
+def _rules(does: Activities) -> list[dict[str, Any]]:
+    recreates, runs_trials = (each and not does.dry_run for each in (does.recreates, does.runs_trials))
     verbs = ["get", "list"]
-    if not dry_run:
-        verbs += ["patch", *(["create", "delete"] if recreates or runs_trials else [])]
+    verbs += [] if does.dry_run else ["patch"]
+    verbs += ["create", "delete"] if recreates or runs_trials else []
     by_group: dict[str, list[str]] = {}
     for group, plural in RESOURCES:
         by_group.setdefault(group, []).append(plural)
     rules = [_rule(group, plurals, verbs) for group, plurals in by_group.items()]
     rules += [_rule("", ["configmaps"], ["get"]), _rule("", ["events"], ["create"])]
-    if (recreates or runs_trials) and not dry_run:
+    observes = does.tunes or runs_trials
+    if observes or recreates:
         rules += [_rule("", ["pods"], ["list"])]
-    if runs_trials and not dry_run:
+    if observes:
         rules += [_rule("", ["pods/log"], ["get"]), _rule("metrics.k8s.io", ["pods"], ["list"])]
+    if does.tunes and not does.dry_run:
+        rules += [_rule("", ["pods/resize"], ["patch"])]
     return rules
 
 

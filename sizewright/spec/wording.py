@@ -362,6 +362,17 @@ _CONTROL: dict[str, str | Callable[[Values], str]] = {
     ),
     "ps_memory_enough": "{ps} PS of {memory_bytes:bytes} suffice until the end.",
     "ps_memory_at_bounds": "The bounds of the job allow no more memory, so nothing is changed.",
+    "memory_grows": (
+        "The fullest {role} has {memory_bytes:bytes} of {limit_bytes:bytes}, and grows by {growth_bytes:bytes} "
+        "a minute."
+    ),
+    "memory_enlarged": "{memory_bytes:bytes} should be enough.",
+    "memory_at_bounds": "The bounds of the job allow no more memory.",
+    "cores_idle": "The busiest {role} uses {used:number} of {cpu:count core}; {cpu_after:count core} are enough.",
+    "cores_missed": (
+        "With fewer cores the job trained {throughput:number} samples/s, {throughput_before:number} before: it gets "
+        "them back."
+    ),
     "workers_missing": (
         "Only {running} of {requested:count worker} started within {waited_s:.0f} s (expected: {expected_s:.0f} s). "
         "Continuing with {running}."

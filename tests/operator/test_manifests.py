@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -14,7 +15,7 @@ from sizewright.operator.controller import Operator, OperatorSettings
 from sizewright.operator.job_kinds import RESOURCES
 from sizewright.operator.labels import JOB, JOB_CONFIG_MAP, RECREATE, TRIALS
 from sizewright.operator.leadership import Leadership
-from sizewright.operator.manifests import operator_manifests
+from sizewright.operator.manifests import Activities, operator_manifests
 from sizewright.operator.trial_jobs import TrialSettings
 from tests.helpers.stand_in import StandIn
 from tests.helpers.suspended_jobs import JOB_FILE, KINDS, suspended
@@ -23,9 +24,8 @@ from tests.operator.test_controller import no_answer, put, sized_answer
 Rule = tuple[str, str, str]
 
 
-def objects(**more: Any) -> dict[str, dict[str, Any]]:
-    how = {"options": [], "watched": [], "dry_run": False, "recreates": False, "runs_trials": False} | more
-    made = operator_manifests("ours:1", "sizewright", **how)
+def objects(watched: Sequence[str] = (), **does: bool) -> dict[str, dict[str, Any]]:
+    made = operator_manifests("ours:1", "sizewright", [], watched, Activities(**does))
     return {f"{each['kind']} {each['metadata']['name']}": each for each in made}
 
 
@@ -92,14 +92,9 @@ def test_trial_jobs_need_the_calls_that_they_make(server: StandIn, api: KubeApi)
 def test_namespaces_need_no_cluster_role() -> None:
     made = objects(watched=["team-a", "team-b"])
     assert not any(kind.startswith("Cluster") for kind in made)
-    roles = operator_manifests(
-        "ours:1", "sizewright", [], ["team-a", "team-b"], dry_run=False, recreates=False, runs_trials=False
-    )
-    assert [each["metadata"]["namespace"] for each in roles if each["kind"] == "Role"] == [
-        "sizewright",
-        "team-a",
-        "team-b",
-    ]
+    roles = operator_manifests("ours:1", "sizewright", [], ["team-a", "team-b"], Activities())
+    namespaces = [each["metadata"]["namespace"] for each in roles if each["kind"] == "Role"]
+    assert namespaces == ["sizewright", "team-a", "team-b"]
 
 
 def test_bindings_name_their_roles_and_the_account() -> None:
