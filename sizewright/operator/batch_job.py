@@ -31,6 +31,7 @@ class BatchJobs(ClusterExecutor):
     roles_path = "spec"
     roles: ClassVar[Mapping[Role, str]] = {"worker": "job"}
     discovery = Discovery("Job")
+    resizes_pods = True
     labels = PodLabels(
         "batch.kubernetes.io/job-name", "batch.kubernetes.io/job-name", "batch.kubernetes.io/job-completion-index"
     )

@@ -125,7 +125,7 @@ class Operator:
         )
         self._tuner = None
         if tuning := settings.tuning:
-            self._tuner = Tuner(api, tuning, settings.rails, self._tell, clock, dry_run=settings.dry_run)
+            self._tuner = Tuner(api, tuning, settings.rails, self._tell, clock, now, dry_run=settings.dry_run)
         self._answers: dict[str, tuple[float, Recommendation]] = {}
         self._known_jobs: Sequence[Job] | None = None
         self._failures: dict[str, _Failure] = {}

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -39,16 +40,23 @@ class JobKind(NamedTuple):
             value = value.get(key) if isinstance(value, Mapping) else None
         return value is True
 
-    def for_job(self, job_object: Mapping[str, Any], api: KubeApi, base: Path | None = None) -> JobKind:
+    def for_job(
+        self,
+        job_object: Mapping[str, Any],
+        api: KubeApi,
+        base: Path | None = None,
+        clock: Callable[[], float] = time.time,
+    ) -> JobKind:
         """Return the kind with an executor for one job, with the names of roles that its annotation maps.
 
-        `base` is the job's manifest, which changes of it need. Raises InputError for a wrong annotation.
+        `base` is the job's manifest, which changes of it need, and `clock` the time of day. Raises InputError for a
+        wrong annotation.
         """
         text = annotations_of(job_object).get(ROLES)
         roles = dict(pair.strip().partition("=")[::2] for pair in text.split(",")) if text else {}
         if not all(roles.values()):
             raise InputError(f"Its annotation {ROLES} is '{text}'.", "Write ROLE=NAME, with commas between several.")
-        return self._replace(executor=type(self.executor)(api=api, roles=roles, base=base))
+        return self._replace(executor=type(self.executor)(api=api, roles=roles, base=base, clock=clock))
 
     def resumed(self) -> dict[str, Any]:
         """Return the change that resumes a job."""

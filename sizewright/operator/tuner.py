@@ -45,10 +45,11 @@ class _Watched:
     resizer: Resizer
     next_s: float
     told: str = ""
+    """What an Event was written of last."""
 
 
 class Tuner:
-    """Watches running jobs. `told` writes an Event, and `clock` measures pauses."""
+    """Watches running jobs. `told` writes an Event, `clock` measures pauses, and `now` is the time of day."""
 
     def __init__(
         self,
@@ -57,6 +58,7 @@ class Tuner:
         rails: Rails,
         told: Told,
         clock: Callable[[], float],
+        now: Callable[[], float],
         *,
         dry_run: bool,
     ) -> None:
@@ -64,7 +66,7 @@ class Tuner:
         self._settings = settings
         self._rails = rails
         self._told = told
-        self._clock = clock
+        self._clock, self._now = clock, now
         self._dry_run = dry_run
         self._watched: dict[str, _Watched] = {}
 
@@ -88,13 +90,13 @@ class Tuner:
                 self._look_at(watched, kind, job_object)
             except SizewrightError as error:
                 watched.next_s = self._clock() + _RETRY_S
-                self._tell_once(watched, job_object, "CannotResize", str(error), "Warning")
+                self._cannot(watched, job_object, str(error))
             return True
         return False
 
     def _watch(self, kind: JobKind, job_object: dict[str, Any]) -> _Watched:
         job = self._rails.narrow(read_plan(job_object).job)
-        executor = kind.for_job(job_object, self._api).executor
+        executor = kind.for_job(job_object, self._api, clock=self._now).executor
         return _Watched(job, executor, Resizer(job, self._settings.resizing), self._clock())
 
     def _look_at(self, watched: _Watched, kind: JobKind, job_object: dict[str, Any]) -> None:
@@ -109,13 +111,15 @@ class Tuner:
         if action is None:
             return
         if action.target is None:
-            self._tell_once(watched, job_object, "CannotResize", action.reason, "Warning")
+            self._cannot(watched, job_object, action.reasons[-1].kind, action.reason)
             return
         plan = adjust_plan(watched.job, current, action.target, action.reason)
         check_rails(plan, self._rails)
         sentence = f"Pods are resized to {action.target.describe()}. {action.reason}"
         if self._dry_run:
-            self._tell_once(watched, job_object, "WouldResize", f"Nothing is changed. {sentence}", "Normal")
+            if watched.told != (target := action.target.describe()):  # the numbers of the sentence vary
+                watched.told = target
+                self._told(job_object, "WouldResize", f"Nothing is changed. {sentence}", "Normal")
             return
         self._adjust(kind, handle, plan.model_copy(update={"asked_by": ASKED_BY}))
         watched.resizer.changed(current, action.target)
@@ -131,16 +135,15 @@ class Tuner:
         with tempfile.TemporaryDirectory(prefix="sizewright-") as folder:
             base = Path(folder) / "base.yaml"
             base.write_text(to_yaml([], kind.executor.as_created(job_object)), encoding="utf-8")
-            executor = kind.for_job(job_object, self._api, base).executor
+            executor = kind.for_job(job_object, self._api, base, self._now).executor
             executor.may_restart = False
             executor.adjust(handle, plan)
 
-    def _tell_once(
-        self, watched: _Watched, job_object: Mapping[str, Any], reason: str, message: str, kind: str
-    ) -> None:
-        if watched.told != message:
-            watched.told = message
-            self._told(job_object, reason, message, kind)
+    def _cannot(self, watched: _Watched, job_object: Mapping[str, Any], why: str, message: str = "") -> None:
+        """Tell why pods are not resized, once for each reason."""
+        if watched.told != why:
+            watched.told = why
+            self._told(job_object, "CannotResize", message or why, "Warning")
 
 
 def _resize_plan(job: Job, current: Allocation) -> Plan:
