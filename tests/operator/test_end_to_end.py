@@ -1,0 +1,169 @@
+"""A cluster in processes: jobs with real commands are measured by trial jobs, sized, started and resized."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+import sizewright as sw
+from sizewright.executors.kubernetes.api import KubeApi
+from sizewright.executors.kubernetes.trainjob import TrainJobExecutor
+from sizewright.formatting import MIB
+from sizewright.operator import labels
+from sizewright.operator.controller import Operator, OperatorSettings
+from sizewright.operator.trial_jobs import TrialSettings
+from sizewright.operator.tuner import TuningSettings
+from sizewright.profiler.measure.measure import Timing
+from sizewright.recommender.control.resize import Resizing
+from sizewright.runtime.plan_files import launch_plan
+from sizewright.spec import Allocation, Group, Handle, Job, Recommendation
+from sizewright.spec.recommendation import Evidence
+from tests.helpers.process_node import ProcessNode, process_node
+from tests.helpers.stand_in import StandIn
+
+pytestmark = pytest.mark.long
+EXAMPLE = Path(__file__).parents[2] / "examples/own_code/torch_ddp.py"
+GROWS = """
+import time
+from sizewright import log_samples
+kept = []
+for step in range(250):
+    kept.append(bytearray(b"x" * (1 << 20)))
+    log_samples(1000)
+    time.sleep(0.1)
+"""
+LIMIT_MIB = 128
+"""The script needs about twice as much."""
+
+
+@pytest.fixture
+def node(server: StandIn) -> Iterator[ProcessNode]:
+    with process_node(server) as node:
+        yield node
+
+
+def take_turns(operator: Operator, until: Any, patience_s: float) -> None:
+    """Let the operator take a turn each second until something holds."""
+    deadline_s = time.monotonic() + patience_s
+    while not until():
+        assert time.monotonic() < deadline_s, "it takes too long"
+        operator.turn()
+        assert not operator.errors
+        time.sleep(1.0)
+
+
+def put_suspended(server: StandIn, kind: str, document: dict[str, Any], described: dict[str, Any], **more: str) -> None:
+    document["metadata"]["labels"] = {labels.SIZE: labels.START}
+    document["metadata"]["annotations"] = {labels.JOB: yaml.safe_dump(described), **more}
+    document["spec"]["suspend"] = True
+    server.create(kind, "default", document)
+
+
+def told(server: StandIn, name: str, reason: str) -> list[str]:
+    events = [each for (kind, _, _), each in server.objects.items() if kind == "Event"]
+    return [each["message"] for each in events if (each["involvedObject"]["name"], each["reason"]) == (name, reason)]
+
+
+def test_job_is_tried_sized_and_trains(server: StandIn, api: KubeApi, node: ProcessNode, tmp_path: Path) -> None:
+    described = {
+        "name": "torch-ddp",
+        "command": {
+            "run": f"python {EXAMPLE} --batch-size {{batch_size}} --samples {{samples}}",
+            "rendezvous": "torchrun",
+        },
+        "training": {"batch_size": 512, "samples": 50_000_000, "sync": "sync"},
+        "bounds": {"worker": {"replicas": [1, 2], "cpu": [0.4, 0.8], "memory": ["1Gi", "2Gi"]}},
+    }
+    job, store = Job.model_validate(described), str(tmp_path / "trials.db")
+    written = launch_plan(job, Allocation.of(1, 0, 0.4, 1.0, 512, 1024 * MIB))
+    document = dict(TrainJobExecutor().document(written))
+    put_suspended(server, "TrainJob", document, described, **{labels.TRIALS: "yes", labels.RECREATE: "yes"})
+
+    def answer(job: Job) -> Recommendation:
+        with sw.open_store(store, create=True):
+            return sw.recommend(job, store=store)
+
+    def record(trial: Any) -> None:
+        with sw.open_store(store, create=True) as opened:
+            opened.add(trial)
+
+    settings = OperatorSettings(
+        policy="trials",
+        recreates=True,
+        trials=TrialSettings(count=3, cores=1.6, timing=Timing(min_s=5.0, max_s=10.0, target_se=0.05)),
+    )
+    operator = Operator(api, answer, settings=settings, record=record)
+    take_turns(operator, lambda: not server.objects["TrainJob", "default", "torch-ddp"]["spec"].get("suspend"), 300)
+    trials = sw.open_store(store).trials()
+    assert len(trials) == 3
+    assert len({(trial.workers, trial.worker_cpu) for trial in trials}) == 3
+    for trial in trials:
+        assert trial.usable, trial.message
+        assert trial.worker_cpu is not None
+        assert trial.worker_cpu_used is not None
+        assert 0.05 < trial.worker_cpu_used < 1.2 * trial.worker_cpu
+    job_object = server.objects["TrainJob", "default", "torch-ddp"]
+    assert job_object["metadata"]["annotations"][labels.OUTCOME] == "sized"
+    executor, handle = TrainJobExecutor(api=api), Handle(executor="trainjob", id="default/torch-ddp", job="torch-ddp")
+    (worker,) = executor.sizes_of(job_object)["worker"]
+    take_turns(operator, lambda: executor.observe(handle).samples_trained > 0, 120)
+    assert len(executor.observe(handle).of("worker")) == worker.replicas
+
+
+def growing_job(name: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return a Job whose memory grows beyond its limit, and its description."""
+    described = {
+        "name": name,
+        "command": {"run": ["python", "-c", GROWS]},
+        "training": {"batch_size": 1000, "samples": 250_000},
+        "bounds": {"worker": {"replicas": [1, 1], "cpu": [0.2, 0.5], "memory": ["64Mi", "1Gi"]}},
+    }
+    amounts = {"cpu": "500m", "memory": f"{LIMIT_MIB}Mi"}
+    container = {
+        "name": "main",
+        "image": "ours:1",
+        "command": ["python", "-c", GROWS],
+        "env": [{"name": "SIZEWRIGHT_PROGRESS", "value": "stdout"}],
+        "resources": {"requests": dict(amounts), "limits": dict(amounts)},
+    }
+    document = {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {"name": name, "namespace": "default"},
+        "spec": {"parallelism": 1, "template": {"spec": {"restartPolicy": "Never", "containers": [container]}}},
+    }
+    return document, described
+
+
+def as_it_is(job: Job) -> Recommendation:
+    worker = Group(replicas=1, cpu=0.5, memory_bytes=LIMIT_MIB * MIB)
+    target = Allocation(worker=(worker,), ps=(), batch_size=job.training.batch_size)
+    return Recommendation(
+        status="ok", job=job.name, target=target, evidence=Evidence(trials=3, model="default"), reasons=("As it was.",)
+    )
+
+
+def test_growing_memory_is_resized_without_a_restart(server: StandIn, api: KubeApi, node: ProcessNode) -> None:
+    for name, more in (("tuned", {}), ("untuned", {labels.TUNE: "no"})):
+        put_suspended(server, "BatchJob", *growing_job(name), **more)
+    tuning = TuningSettings(every_s=2.0, resizing=Resizing(watch_s=600.0))
+    operator = Operator(api, as_it_is, settings=OperatorSettings(tuning=tuning, jobs_per_s=100.0))
+    operator.turn()
+    uids = {name: pod["metadata"]["uid"] for name, pod in server.pods.items()}
+
+    def phases() -> dict[str, str]:
+        return {name.partition("-")[0]: pod["status"]["phase"] for name, pod in server.pods.items()}
+
+    take_turns(operator, lambda: "Running" not in phases().values(), 180)
+    assert phases() == {"tuned": "Succeeded", "untuned": "Failed"}
+    assert {name: pod["metadata"]["uid"] for name, pod in server.pods.items()} == uids, "no pod was replaced"
+    (state,) = [
+        pod["status"]["containerStatuses"][0]["state"] for name, pod in server.pods.items() if "untuned" in name
+    ]
+    assert state["terminated"]["reason"] == "OOMKilled", "the limit breaks a job that is not tuned"
+    assert "grows by" in told(server, "tuned", "Resized")[0]
