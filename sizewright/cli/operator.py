@@ -1,4 +1,4 @@
-"""`sizewright operator`: size suspended jobs on a Kubernetes cluster before they start."""
+"""`sizewright operator`: size jobs on a Kubernetes cluster before they start, and while they run."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from sizewright.spec import Job, Recommendation
 
 app = Verbs(
-    "Size suspended jobs on a Kubernetes cluster before they start.",
+    "Size jobs on a Kubernetes cluster before they start, and while they run.",
     "sizewright operator run --once --dry-run",
     "sizewright operator manifests --image example.com/sizewright:1.0",
 )
@@ -95,8 +95,9 @@ def run(
             help="Resume a job as it is if it cannot be sized for this time.",
         ),
     ] = 1800.0,
-    trials: Annotated[
-        int, typer.Option("--trials", metavar="N", min=1, max=16, help="At most so many trial jobs for a description.")
+    trial_jobs: Annotated[
+        int,
+        typer.Option("--trial-jobs", metavar="N", min=1, max=16, help="At most so many trial jobs for a description."),
     ] = 4,
     trial_cores: Annotated[
         float,
@@ -111,14 +112,16 @@ def run(
             help="Give up a trial job that has trained for this time without a steady speed.",
         ),
     ] = 300.0,
-    tune: Annotated[
+    resize: Annotated[
         bool,
-        typer.Option("--tune", help="Resize the pods of running jobs in place, unless annotated sizewright/tune: no."),
+        typer.Option(
+            "--resize", help="Resize the pods of running jobs in place, unless annotated sizewright/resize: no."
+        ),
     ] = False,
-    tune_every: Annotated[
+    resize_every: Annotated[
         float,
         typer.Option(
-            "--tune-every", metavar="TIME", parser=read_seconds(1.0), help="Time between two looks at a running job."
+            "--resize-every", metavar="TIME", parser=read_seconds(1.0), help="Time between two looks at a running job."
         ),
     ] = 30.0,
     store: Store = None,
@@ -165,8 +168,8 @@ def run(
         copies_in=lease_namespace,
         jobs_per_s=jobs_per_s,
         limit_s=limit,
-        trials=TrialSettings(count=trials, cores=trial_cores, trial_s=trial_time),
-        tuning=TuningSettings(every_s=tune_every) if tune else None,
+        trials=TrialSettings(count=trial_jobs, cores=trial_cores, trial_s=trial_time),
+        tuning=TuningSettings(every_s=resize_every) if resize else None,
     )
     sizing = {
         "store": store,
@@ -253,7 +256,7 @@ def manifests(
     words = [word for name in namespace or [] for word in ("--namespace", name)]
     words += options or []
     endings = {word.lower().rpartition("=")[2] for word in words}
-    does = Activities("--dry-run" in words, "--recreate" in words, "trials" in endings, "--tune" in words)
+    does = Activities("--dry-run" in words, "--recreate" in words, "trials" in endings, "--resize" in words)
     objects = operator_manifests(image, install_in, words, namespace or [], does)
     if output is Format.table:
         sys.stdout.write("---\n".join(to_yaml([], document) for document in objects))

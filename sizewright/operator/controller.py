@@ -203,7 +203,7 @@ class Operator:
             and not kind.is_suspended(job_object)
             and not job_object["metadata"].get("deletionTimestamp")
             and kind.executor.end_status(job_object) is None
-            and annotations_of(job_object).get(labels.TUNE) != "no"
+            and annotations_of(job_object).get(labels.RESIZE) != "no"
         )
 
     def _look_at_trials(self) -> None:

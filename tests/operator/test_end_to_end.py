@@ -149,7 +149,7 @@ def as_it_is(job: Job) -> Recommendation:
 
 
 def test_growing_memory_is_resized_without_a_restart(server: StandIn, api: KubeApi, node: ProcessNode) -> None:
-    for name, more in (("tuned", {}), ("untuned", {labels.TUNE: "no"})):
+    for name, more in (("tuned", {}), ("untuned", {labels.RESIZE: "no"})):
         put_suspended(server, "BatchJob", *growing_job(name), **more)
     tuning = TuningSettings(every_s=2.0, resizing=Resizing(watch_s=600.0))
     operator = Operator(api, as_it_is, settings=OperatorSettings(tuning=tuning, jobs_per_s=100.0))

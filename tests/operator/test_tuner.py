@@ -120,7 +120,7 @@ def test_dry_run_and_annotation_change_nothing(
     turns(operator(dry_run=True), clock)
     assert sizes(server) == {("3", "2048Mi")}
     assert len(told(server, "WouldResize")) == 1
-    now(server, "jobset")["metadata"]["annotations"][labels.TUNE] = "no"
+    now(server, "jobset")["metadata"]["annotations"][labels.RESIZE] = "no"
     turns(operator(), clock)
     assert sizes(server) == {("3", "2048Mi")}
     assert not told(server, "Resized")
