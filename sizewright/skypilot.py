@@ -1,7 +1,6 @@
 """Tell SkyPilot how long a job trains on a machine, so that it chooses by the job's own price and time::
 
     import sizewright as sw
-
     task.set_time_estimator(sw.skypilot.time_estimator("job.yaml", store="trials.db"))
 
 SkyPilot itself is not needed here: its `sky.Resources` are read by their properties.

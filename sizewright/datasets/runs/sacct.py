@@ -148,10 +148,10 @@ def _rows(text: str, path: str) -> Iterator[_Row]:
             at = names.index("JobName")
             cells[at : at + surplus + 1] = ["|".join(cells[at : at + surplus + 1])]
         where = f"line {number} of {path}"
-        if surplus < 0:
-            last = ", its last," if number == lines[-1][0] else ""
+        if surplus < 0 or (number == lines[-1][0] and not text.endswith("\n")):
+            problem = f"has {format_count(len(cells), 'cell')} for {format_count(len(names), 'column')}"
             raise StoreError(
-                f"{where}{last} has {format_count(len(cells), 'cell')} for {format_count(len(names), 'column')}.",
+                f"{where} {problem if surplus < 0 else 'does not end with a line break, as sacct writes it'}.",
                 f"The table may be cut short. Run it again: {COMMAND}",
             )
         yield _Row(where, dict(zip(names, map(str.strip, cells), strict=True)))

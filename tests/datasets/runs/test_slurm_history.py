@@ -203,7 +203,7 @@ def test_tables_of_parsable_and_several_tables_are_read(read) -> None:
     [
         (["JobID|JobName|State"], r"lacks the columns Start, Elapsed, .*\. Write it with all: sacct --parsable2"),
         (["7|ctr|COMPLETED"], r"Line 1 of .* is not the header .*'7\|ctr\|COMPLETED'\. Write the table without --noh"),
-        ([HEADER, line("7"), "7.0|pyth"], r"line 3 of .*, its last, has 2 cells for 12 columns\. The table may be cut"),
+        ([HEADER, line("7"), "7.0|pyth"], r"line 3 of .* has 2 cells for 12 columns\. The table may be cut"),
         ([HEADER, step("7.0")], r"line 2 of .*: step 7\.0 does not follow its job\. Run it again"),
         ([HEADER, line("7"), step("7.0", MaxRSS="much")], r"line 3 of .*, MaxRSS: 'much' is not an amount of memory"),
         ([HEADER, line("7"), step("7.0", NTasks="2.5")], r"line 3 of .*, NTasks: '2\.5' is not a whole number"),
@@ -219,10 +219,16 @@ def test_tables_of_parsable_and_several_tables_are_read(read) -> None:
     ],
 )  # fmt: skip
 def test_other_files_are_refused_in_one_sentence(tmp_path: Path, lines: list[str], message: str) -> None:
-    (tmp_path / "sacct.txt").write_text("\n".join(lines))
+    (tmp_path / "sacct.txt").write_text("\n".join([*lines, ""]))
     with pytest.raises(StoreError, match=message) as refused:
         jobs_of_sacct([tmp_path / "sacct.txt"])
     assert "\n" not in str(refused.value)
+
+
+def test_table_that_is_cut_within_its_last_cell_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "cut.txt").write_text(TABLE.read_text()[:-5])
+    with pytest.raises(StoreError, match=r"line 24 of .* does not end with a line break.* The table may be cut short"):
+        jobs_of_sacct([tmp_path / "cut.txt"])
 
 
 def test_wrong_values_in_json_are_refused(tmp_path: Path) -> None:
