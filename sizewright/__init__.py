@@ -15,6 +15,7 @@ from sizewright.lazy_exports import lazy_exports
 
 if TYPE_CHECKING:
     __version__: str
+    from sizewright import skypilot
     from sizewright.api import (
         allocate,
         apply,
@@ -73,6 +74,7 @@ _HOMES = {
     "retrain": "sizewright.api",
     "run": "sizewright.api",
     "simulate": "sizewright.api",
+    "skypilot": "sizewright.skypilot",
     "tune": "sizewright.api",
 }
 
@@ -106,6 +108,7 @@ __all__ = [
     "retrain",
     "run",
     "simulate",
+    "skypilot",
     "tune",
 ]
 

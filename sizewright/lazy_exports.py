@@ -21,6 +21,7 @@ def lazy_exports(
 ) -> tuple[Callable[[str], object], Callable[[], list[str]]]:
     """Return `__getattr__` and `__dir__` of a package; `homes` maps each lazily loaded name to its module.
 
+    A name whose module is the package's own of that name is the module itself.
     `deprecated` maps each deprecated name to the release that deprecated it, such as "0.3", and to the full name of its
     replacement, such as "sizewright.spec.Plan", which is returned instead.
     """
@@ -28,7 +29,8 @@ def lazy_exports(
 
     def load(name: str) -> object:
         if name in homes:
-            return getattr(importlib.import_module(homes[name]), name)
+            home = importlib.import_module(homes[name])
+            return home if homes[name] == f"{package}.{name}" else getattr(home, name)
         if name in old:
             since, instead = old[name]
             warn_deprecated(f"{package}.{name}", since=since, instead=instead)

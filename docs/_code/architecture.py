@@ -15,7 +15,7 @@ COLUMNS = {
     "progress": 1, "container": 1,
     "reporting": 2, "plots": 2, "runtime": 2, "executors": 2, "training": 2, "interrupts": 2,
     "spec": 3.85,
-    "retraining": 4, "profiler": 4,
+    "retraining": 4, "profiler": 4, "skypilot": 4,
     "settings": 3.9,
     "lazy_exports": 4.75, "errors": 4.75, "redaction": 4.75,
     "testing": 5.75, "cluster": 5.75, "plugins": 5.75,

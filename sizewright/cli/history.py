@@ -1,4 +1,4 @@
-"""`sizewright history`: list, export and import finished jobs, from files or from Prometheus."""
+"""`sizewright history`: list, export and import finished jobs, from files, from Prometheus or from Slurm."""
 
 from __future__ import annotations
 
@@ -128,6 +128,32 @@ def prometheus(
             pod_name=pod_name or POD_NAME,
             job=api.counted_job(job) if job else None,
         )
+        result = _add(runs, store, dry_run)
+    _show(result, output)
+
+
+@app.command("sacct")
+@examples(
+    "sizewright history sacct sacct.txt",
+    "sizewright history sacct sacct.txt --job job.yaml --dry-run",
+)
+def sacct(
+    files: Annotated[
+        list[str],
+        typer.Argument(metavar="FILE", help="Output of sacct --parsable2 with its header, or of sacct --json."),
+    ],
+    store: Store = None,
+    job: DescribedBy = None,
+    dry_run: DryRun = False,
+    output: Output = Format.table,
+) -> None:
+    """Add finished jobs from Slurm's accounting: what they asked for and used."""
+    from sizewright import api
+    from sizewright.cli.progress import Bar
+    from sizewright.datasets.runs.slurm_history import jobs_of_sacct
+
+    with Bar("reading"):
+        runs = jobs_of_sacct(files, job=api.counted_job(job) if job else None)
         result = _add(runs, store, dry_run)
     _show(result, output)
 

@@ -72,7 +72,7 @@ class ReplicaMetrics(Record):
 
 @dataclass(frozen=True)
 class ReplicaLog:
-    """The log of one replica of a job that runs elsewhere: its lines, each with its Unix time."""
+    """The log of one replica, identified by role and `index`, of a job that runs elsewhere: lines with their Unix times."""
 
     role: Role
     index: int

@@ -40,6 +40,25 @@ def test_runs_are_imported_listed_and_exported(call, imported, tmp_path):
     assert "Added 2" in call("history", "import", tmp_path / "out.json", "--store", tmp_path / "other.db").out
 
 
+def test_jobs_of_slurms_accounting_are_added_once(call, tmp_path):
+    tables = Path(__file__).parents[1] / "datasets" / "runs" / "sacct"
+    store = tmp_path / "h.db"
+    preview = call("history", "sacct", tables / "slurm-22.05.txt", "--store", store, "--dry-run", "-o", "json")
+    assert (json.loads(preview.out)["added"], store.exists()) == (7, False)
+    assert "Added 7 finished jobs" in call("history", "sacct", tables / "slurm-22.05.txt", "--store", store).out
+    (tmp_path / "cut.txt").write_text((tables / "slurm-22.05.txt").read_text()[:-40])
+    refused = call("history", "sacct", tables / "slurm-22.05.txt", tmp_path / "cut.txt", "--store", store)
+    assert refused.code == 1
+    assert "The table may be cut short" in refused.err
+    (tmp_path / "ctr.yaml").write_text("name: ctr")
+    described = call(
+        "history", "sacct", tables / "slurm-22.05.txt", "--job", tmp_path / "ctr.yaml", "--store", tmp_path / "other.db"
+    )
+    assert described.code == 0, described.err
+    runs = json.loads(call("history", "list", "--store", tmp_path / "other.db", "-o", "json").out)
+    assert [bool(run["job"]) for run in runs] == [run["name"] == "ctr" for run in runs]
+
+
 def test_invalid_arguments_are_refused_in_one_sentence_each(call, tmp_path):
     for args in (
         ("import", tmp_path / "none.csv"),
@@ -48,6 +67,8 @@ def test_invalid_arguments_are_refused_in_one_sentence_each(call, tmp_path):
         ("prometheus", "nowhere"),
         ("prometheus", "http://127.0.0.1:9", "--since", "soon"),
         ("prometheus", "http://127.0.0.1:9", "--step", "0s"),
+        ("sacct", tmp_path / "none.txt"),
+        ("sacct", __file__),
         ("list", "--store", tmp_path / "none.db"),
     ):
         result = call("history", *args)

@@ -129,8 +129,8 @@ def test_every_verb_can_print_data() -> None:
 
 def test_verbs_that_change_something_have_a_dry_run() -> None:
     assert {name for name, _ in options()["--dry-run"]} == {
-        "apply", "history import", "history prometheus", "models promote", "models rollback", "retrain", "run",
-        "trials import", "tune", "operator run",
+        "apply", "history import", "history prometheus", "history sacct", "models promote", "models rollback",
+        "retrain", "run", "trials import", "tune", "operator run",
     }  # fmt: skip
 
 

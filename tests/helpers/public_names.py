@@ -27,6 +27,7 @@ MODULES = (
     "sizewright.recommender",
     "sizewright.retraining",
     "sizewright.runtime",
+    "sizewright.skypilot",
     "sizewright.spec",
     "sizewright.testing",
 )

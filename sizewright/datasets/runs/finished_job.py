@@ -21,7 +21,7 @@ HISTORY_SCHEMA_VERSION = 1
 MAX_SAMPLES = 1 << 62
 MIN_SEGMENT_S = 30.0
 """The least duration of a segment whose throughput a model may learn, in seconds."""
-Source = Literal["run", "file", "prometheus"]
+Source = Literal["run", "file", "prometheus", "sacct"]
 Moment = Annotated[datetime, AfterValidator(as_utc)]
 """A time in UTC; a time without a zone is taken as UTC."""
 

@@ -8,6 +8,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
+from sizewright.datasets.runs.sacct import UNFINISHED_STATES
 from sizewright.errors import EngineError, InputError
 from sizewright.redaction import beginning
 from sizewright.spec.outcome import Status
@@ -16,24 +17,6 @@ from sizewright.spec.units import is_count
 _TIMEOUT_S = 60.0
 _UNREACHABLE = re.compile(
     r"contact slurm|timed? ?out|zero bytes|connection (refused|reset)|communication", re.IGNORECASE
-)
-_UNFINISHED_STATES = frozenset(
-    [
-        "PENDING",
-        "CONFIGURING",
-        "RUNNING",
-        "COMPLETING",
-        "SUSPENDED",
-        "STOPPED",
-        "RESIZING",
-        "SIGNALING",
-        "STAGE_OUT",
-        "REQUEUED",
-        "REQUEUE_HOLD",
-        "REQUEUE_FED",
-        "SPECIAL_EXIT",
-        "RESV_DEL_HOLD",
-    ]
 )
 _MAX_SECONDS, _MAX_BYTES = 1e12, 1 << 60
 """Limits of an amount; a larger one is an error of Slurm's accounting."""
@@ -49,7 +32,7 @@ class SlurmJob(NamedTuple):
     @property
     def is_unfinished(self) -> bool:
         """True while any component waits, runs or is ending."""
-        return any(state in _UNFINISHED_STATES for state in self.states)
+        return any(state in UNFINISHED_STATES for state in self.states)
 
     @property
     def is_running(self) -> bool:
