@@ -72,7 +72,7 @@ class ReplicaMetrics(Record):
 
 @dataclass(frozen=True)
 class ReplicaLog:
-    """The log of one replica, identified by role and `index`, of a job that runs elsewhere: lines with their Unix times."""
+    """The log of a replica that runs elsewhere, identified by role and `index`: its lines, each with its Unix time."""
 
     role: Role
     index: int
