@@ -192,7 +192,7 @@ class ClusterExecutor(ManifestExecutor):
             except (InputError, EngineError):
                 return ""  # the container has not started, or its node does not answer: the next call reads it again
 
-        metrics = pods.read(pod_objects, usages, read_log)
+        metrics = pods.read(pod_objects, usages, read_log, self.reported_samples(job_object, pods.job))
         self._steps.on_metrics(handle.id, metrics)
         return metrics
 
@@ -431,6 +431,10 @@ class ClusterExecutor(ManifestExecutor):
     def change_object(self, plan: Plan, planned_job: YamlMap) -> YamlMap:
         """Return the object that changes a running job: its own, unless the platform has another kind for changes."""
         return planned_job
+
+    def reported_samples(self, job_object: Mapping[str, Any], job: Job) -> int | None:
+        """Return the samples of a job by the status of its object; None where the platform has no such status."""
+        return None
 
     def is_first_worker(self, pod: Mapping[str, Any]) -> bool:
         """Return whether a pod is of the worker that has an entry of its own."""

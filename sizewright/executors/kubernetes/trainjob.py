@@ -18,8 +18,10 @@ from sizewright.executors.kubernetes.objects import true_conditions
 from sizewright.executors.kubernetes.pod_command import Discovery
 from sizewright.executors.kubernetes.pod_template import metadata, pod_template
 from sizewright.executors.kubernetes.repeated_sizes import SizeChange
-from sizewright.spec import Group, Plan, Role
+from sizewright.spec import Group, Job, Plan, Role
 from sizewright.spec.outcome import Status
+from sizewright.spec.units import is_count
+from sizewright.trainer_status import SAMPLES
 
 _RUNTIME = "torch-distributed"
 """The runtime that every installation of Kubeflow Trainer has, and which a TrainJob's own image and command replace."""
@@ -104,3 +106,16 @@ class TrainJobExecutor(ClusterExecutor):
         """Return the status by the TrainJob's conditions."""
         true = true_conditions(document)
         return "finished" if "Complete" in true else "failed" if "Failed" in true else None
+
+    def reported_samples(self, job_object: Mapping[str, Any], job: Job) -> int | None:
+        """Return the samples that a job's pods pushed to its status (KEP-2779).
+
+        These are the metric `samples`, which `log_samples` pushes. Other code may push a percentage only, which counts
+        if the job's number of samples is known.
+        """
+        status = (job_object.get("status") or {}).get("trainerStatus") or {}
+        for metric in status.get("metrics") or []:
+            if metric["name"] == SAMPLES and is_count(metric["value"]):
+                return int(metric["value"])
+        percentage = status.get("progressPercentage")
+        return None if percentage is None or job.samples is None else job.samples * percentage // 100

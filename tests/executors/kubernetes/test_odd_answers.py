@@ -23,7 +23,10 @@ pytest.importorskip("kubernetes")
 
 ODD = (None, [], {}, "", "x", -1, 1.5, True, [None], [[]], {"x": None}, "9" * 400, {"name": {}})
 TEXTS = ("", "null", "[]", "7", "<html>Sign in</html>", "{", "[" * 5_000, '{"kind": 3}', '{"kind": "List", "items": 4}')
-STATUS = {"phase": "Running", "state": {"phase": "Running"}, "conditions": [{"type": "Running", "status": "True"}]}
+STATUS = {
+    "phase": "Running", "state": {"phase": "Running"}, "conditions": [{"type": "Running", "status": "True"}],
+    "trainerStatus": {"progressPercentage": 3, "metrics": [{"name": "samples", "value": "7"}]},
+}  # fmt: skip
 ONE, TWO = (Allocation.of(n, 1, 1.0, 1.0, 512, GIB, GIB) for n in (1, 2))
 LAUNCH = Plan(id="p-1", kind="launch", job=Job(name="ctr"), target=ONE, reason="first")
 ADJUST = Plan(id="p-2", kind="adjust", job=Job(name="ctr"), current=ONE, target=TWO, reason="more")
@@ -116,6 +119,8 @@ CONDITIONS = [
 ]
 ODD_STATUSES = [
     *((name, {"conditions": conditions}) for name in ("jobset", "trainjob", "kubeflow") for conditions in CONDITIONS),
+    ("trainjob", {"trainerStatus": "x"}), ("trainjob", {"trainerStatus": {"progressPercentage": "half"}}),
+    ("trainjob", {"trainerStatus": {"metrics": [{"name": "samples"}]}}),
     ("kuberay", "x"), ("volcano", {"state": "Completed"}), ("volcano", {"state": {"phase": ["Completed"]}}),
     ("dlrover", {"phase": {"x": 1}}),
 ]  # fmt: skip
