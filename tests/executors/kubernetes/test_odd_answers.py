@@ -32,9 +32,12 @@ LAUNCH = Plan(id="p-1", kind="launch", job=Job(name="ctr"), target=ONE, reason="
 ADJUST = Plan(id="p-2", kind="adjust", job=Job(name="ctr"), current=ONE, target=TWO, reason="more")
 
 
+WITHOUT_PS, TRAINJOB_WITH_PS = ("trainjob", "pytorchjob"), "trainjob with PS"
+
+
 def plans_for(name: str) -> tuple[Plan, Plan]:
     """Return a launch and a change; some jobs have no PS."""
-    if name not in ("trainjob", "pytorchjob"):
+    if name not in WITHOUT_PS:
         return LAUNCH, ADJUST
     one, two = (each.model_copy(update={"ps": ()}) for each in (ONE, TWO))
     return LAUNCH.model_copy(update={"target": one}), ADJUST.model_copy(update={"current": one, "target": two})
@@ -44,7 +47,7 @@ def executor_of(server: StandIn, folder: Path, name: str) -> ClusterExecutor:
     from sizewright.executors.kubernetes.api import KubeApi
 
     api = KubeApi(kubeconfig=server.kubeconfig(folder), sleep=lambda _: None)
-    executor = get_executor(name, api=api)
+    executor = get_executor(name.partition(" ")[0], api=api)
     assert isinstance(executor, ClusterExecutor)
     return executor
 
@@ -74,7 +77,9 @@ def with_status(answer: Any) -> Any:
     return answer
 
 
-@pytest.mark.parametrize("name", ["jobset", "trainjob", "kubeflow", "pytorchjob", "kuberay", "volcano", "dlrover"])
+@pytest.mark.parametrize(
+    "name", ["jobset", "trainjob", TRAINJOB_WITH_PS, "kubeflow", "pytorchjob", "kuberay", "volcano", "dlrover"]
+)
 @pytest.mark.parametrize("seed", range(12))
 def test_answer_with_an_odd_value_is_used_or_refused(
     tmp_path: Path, name: str, seed: int, monkeypatch: pytest.MonkeyPatch

@@ -1,4 +1,4 @@
-"""What is a TrainJob's own: its workers are the nodes of a runtime, and it has no PS."""
+"""What is a TrainJob's own: its workers are the nodes of a runtime, and its pods push their progress."""
 
 from __future__ import annotations
 
@@ -51,10 +51,16 @@ def test_rendered_plan_is_read_back(plan: Plan) -> None:
 
 
 def test_roles_that_a_runtime_does_not_have_are_refused() -> None:
-    with_ps = plan().model_copy(update={"target": Allocation.of(2, 1, 1.0, 1.0, 512, GIB, GIB)})
-    with pytest.raises(InputError, match="A TrainJob has no ps, but plan p-1 has") as caught:
-        TrainJobExecutor().render(with_ps)
+    target = plan().target.model_copy(update={"chief": (Group(replicas=1, cpu=1.0, memory_bytes=GIB),)})
+    with pytest.raises(InputError, match="A TrainJob has no chief, but plan p-1 has") as caught:
+        TrainJobExecutor().render(plan().model_copy(update={"target": target}))
     assert "executor jobset" in caught.value.remedy
+
+
+def test_plan_without_workers_is_refused() -> None:
+    target = Allocation(worker=(), ps=(Group(replicas=1, cpu=1.0, memory_bytes=GIB),), batch_size=512)
+    with pytest.raises(InputError, match="A TrainJob needs at least one worker; plan p-1 has none"):
+        TrainJobExecutor().render(plan().model_copy(update={"target": target}))
 
 
 def test_priority_class_that_only_a_runtime_can_set_is_refused() -> None:
