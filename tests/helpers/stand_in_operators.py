@@ -33,7 +33,7 @@ def check_admitted(document: Object, objects: dict[tuple[str, str, str], Object]
         for job in spec["template"]["spec"]["replicatedJobs"]:
             if job["template"].get("metadata", {}).get("labels", {}).get(_STEP) == "trainer":
                 names = [each["name"] for each in job["template"]["spec"]["template"]["spec"]["containers"]]
-                if job.get("replicas", 1) != 1 or "node" not in names or "mlPolicy" not in spec:
+                if job.get("replicas", 1) != 1 or "node" not in names:
                     raise NotAdmittedError("the trainer must be one Job with a container named node")
 
 

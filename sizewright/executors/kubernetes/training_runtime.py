@@ -6,7 +6,7 @@ Trainer sizes only the container `node` of the job that is marked as the trainer
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from sizewright.executors.kubernetes.container_spec import YamlMap, expect_mapping
@@ -22,14 +22,14 @@ NODE = "node"
 """The name of the workers' job, and of the container that Trainer sizes."""
 JOBS_PATH = f"{KIND} spec.template.spec.replicatedJobs"
 _GROUP = "trainer.kubeflow.org"
-_STEP, _TRAINER = f"{_GROUP}/trainjob-ancestor-step", "trainer"
+STEP, TRAINER = f"{_GROUP}/trainjob-ancestor-step", "trainer"
 _MANAGED_BY = "app.kubernetes.io/managed-by"
 
 
 def training_runtime(plan: Plan, worker: ContainerCommand, ps: ContainerCommand) -> dict[str, Any]:
     """Return the runtime of a plan's TrainJob, which replaces image, command, environment and sizes of its node."""
     node = replicated_job(plan, NODE, NODE, worker)
-    node["template"] = {"metadata": {"labels": {_STEP: _TRAINER}}, **node["template"]}
+    node["template"] = {"metadata": {"labels": {STEP: TRAINER}}, **node["template"]}
     node["template"]["spec"] |= {"parallelism": 1, "completions": 1}
     node["template"]["spec"]["template"]["spec"]["containers"] = [{"name": NODE, "image": plan.job.deploy.image}]
     jobs = [node, replicated_job(plan, "ps", "ps", ps)]
@@ -73,16 +73,25 @@ def as_jobset(document: YamlMap) -> YamlMap:
 
 def is_trainer(job: YamlMap) -> bool:
     """Return whether Trainer takes a Job of the template for that of the workers."""
-    metadata_of_job = (job.get("template") or {}).get("metadata") or {}
-    return bool((metadata_of_job.get("labels") or {}).get(_STEP) == _TRAINER)
+    value: Any = job
+    for key in ("template", "metadata", "labels", STEP):
+        value = value.get(key) if isinstance(value, Mapping) else None
+    return bool(value == TRAINER)
+
+
+def is_sized_by_job(runtime: YamlMap, jobs: Iterable[YamlMap]) -> bool:
+    """Return whether Trainer writes the sizes of a TrainJob into the jobs of its runtime."""
+    spec = expect_mapping(runtime.get("spec"), f"{KIND} spec")
+    return spec.get("mlPolicy") is not None and any(map(is_trainer, jobs))
 
 
 def owned_by(runtime: YamlMap, job: Mapping[str, Any]) -> dict[str, Any]:
     """Return a runtime as that of a job: of its name and namespace, and marked as made by Sizewright."""
     meta = expect_mapping(runtime.get("metadata"), f"{KIND} metadata")
-    names = {key: job["metadata"][key] for key in ("name", "namespace")}
-    labels = {**(meta.get("labels") or {}), _MANAGED_BY: "sizewright"}
-    return {**runtime, "metadata": {**meta, **names, "labels": labels}}
+    labels = expect_mapping(meta.get("labels") or {}, f"{KIND} metadata.labels")
+    own = {key: job["metadata"][key] for key in ("name", "namespace")}
+    own["labels"] = {**labels, _MANAGED_BY: "sizewright"}
+    return {**runtime, "metadata": {**meta, **own}}
 
 
 def is_ours(runtime: Mapping[str, Any]) -> bool:

@@ -25,8 +25,11 @@ from sizewright.executors.kubernetes.training_runtime import (
     KEY,
     KIND,
     NODE,
+    STEP,
+    TRAINER,
     as_jobset,
     is_ours,
+    is_sized_by_job,
     is_trainer,
     owned_by,
     reference,
@@ -120,16 +123,16 @@ class TrainJobExecutor(ClusterExecutor):
                 "The TrainJob has no spec.trainer: its runtime has the sizes.",
                 "Write spec.trainer with numNodes and resourcesPerNode, which replace those of the runtime.",
             )
-        jobs = self._jobset.entries(as_jobset(document)) if KEY in document else {}
-        others = {name: job for name, job in jobs.items() if not is_trainer(job)}
-        return {"trainer": expect_mapping(spec["trainer"], "spec.trainer"), **others}
+        trainer = expect_mapping(spec["trainer"], "spec.trainer")
+        others = {name: job for name, job in self._jobs(document).items() if not is_trainer(job)}
+        return {"trainer": trainer} | {name: job for name, job in others.items() if name != "trainer"}
 
     def container_specs(self, document: YamlMap, role: Role) -> list[ContainerSpec]:
         """Return the place of a role's sizes: workers in the TrainJob, PS in its runtime; empty for other roles."""
         if role == "ps" and KEY in document:
-            names = self._entry_names(document, role)
+            names = self._entry_names(document, role)  # at most one, while a JobSet has more, such as ps-2
             specs = self._jobset.container_specs(as_jobset(document), role)
-            return [spec._replace(field=self._field(name)) for name, spec in zip(names, specs, strict=True)]
+            return [spec._replace(field=self._field(name)) for name, spec in zip(names, specs, strict=False)]
         if role != "worker":
             return []
         trainer = self.entries(document)["trainer"]
@@ -142,16 +145,24 @@ class TrainJobExecutor(ClusterExecutor):
 
     def role_names(self, document: YamlMap) -> dict[Role, str]:
         """Return the names of the Jobs of each role, by which its pods are labelled."""
+        workers = [name for name, job in self._jobs(document).items() if is_trainer(job)] or [NODE]
         ps = self._entry_names(document, "ps")
-        return {"worker": NODE, **({"ps": ps[0]} if ps else {})}
+        return {"worker": workers[0], **({"ps": ps[0]} if ps else {})}
 
     def adapt(self, document: YamlMap, plan: Plan, changes: Sequence[SizeChange]) -> Iterator[str]:
-        """Adapt the number of processes on a node, where it was that of its GPUs or cores."""
+        """Adapt the number of processes on a node, where it was that of its GPUs or cores.
+
+        Yield a sentence if Trainer would ignore the sizes of the workers.
+        """
         for change in (each for each in changes if each.role == "worker"):
             trainer = change.spec.entry
             if trainer.get("numProcPerNode") == (before := change.before.processes) and before is not None:
                 trainer["numProcPerNode"] = change.after.processes or before
-        yield from ()
+        if KEY in document and not is_sized_by_job(document[KEY], self._jobs(document).values()):
+            yield (
+                f"The {KIND} has no mlPolicy or no job with the label {STEP}: {TRAINER}: Trainer ignores numNodes and "
+                "resourcesPerNode of the TrainJob."
+            )
 
     def end_status(self, document: Mapping[str, Any]) -> Status | None:
         """Return the status by the TrainJob's conditions."""
@@ -180,6 +191,10 @@ class TrainJobExecutor(ClusterExecutor):
     def _jobset(self) -> JobSetExecutor:
         """Reads the runtime's template, which is a JobSet."""
         return JobSetExecutor(roles={role: name for role, name in self._role_names.items() if role == "ps"})
+
+    def _jobs(self, document: YamlMap) -> dict[str, YamlMap]:
+        """Return the jobs of the runtime's template by name; empty for a runtime of the cluster."""
+        return self._jobset.entries(as_jobset(document)) if KEY in document else {}
 
     def _field(self, name: str) -> str:
         return f"spec.{name}" if name == "trainer" else f"{JOBS_PATH}[{name}]"

@@ -369,6 +369,24 @@ def test_base_without_the_runtime_of_its_job_is_refused_for_ps(base: Callable[[s
     assert "spec.runtimeRef" in caught.value.remedy
 
 
+def test_jobs_of_a_base_may_have_names_of_their_own(server: StandIn, make: Make, base: Callable[[str], Path]) -> None:
+    text = BASE.replace("NAME", "ps").replace("- name: node", "- name: nodes").replace("dataset-initializer", "ps-2")
+    executor = make(base=base(text))
+    handle = executor.launch(LAUNCH)
+    document = executor._existing_object(handle)
+    assert executor.role_names(document) == {"worker": "nodes", "ps": "ps"}
+    assert executor.sizes_of(document)["ps"] == BEFORE.ps
+    assert any("[ps-2] is not in the plan and stays unchanged" in each for each in executor.remarks(LAUNCH))
+
+
+@pytest.mark.parametrize("needed", ["  mlPolicy: {numNodes: 1}\n", "trainjob-ancestor-step: trainer"])
+def test_runtime_by_which_trainer_ignores_sizes_is_reported(base: Callable[[str], Path], needed: str) -> None:
+    text, ignored = BASE.replace("NAME", "ps"), "Trainer ignores numNodes and resourcesPerNode"
+    assert not any(ignored in each for each in TrainJobExecutor(base=base(text)).remarks(LAUNCH))
+    text = text.replace(needed, "" if needed.endswith("\n") else "other: x")
+    assert any(ignored in each for each in TrainJobExecutor(base=base(text)).remarks(LAUNCH))
+
+
 def test_runtime_without_the_ps_of_a_plan_is_refused(base: Callable[[str], Path]) -> None:
     with pytest.raises(InputError, match="there: trainer, dataset-initializer, tables") as caught:
         TrainJobExecutor(base=base(BASE.replace("NAME", "tables"))).render(LAUNCH)
@@ -381,6 +399,11 @@ def test_runtime_without_the_ps_of_a_plan_is_refused(base: Callable[[str], Path]
         ("  mlPolicy: {numNodes: 1}\n  template:", "  mlPolicy: {numNodes: 1}\n  templates:", "must be a mapping"),
         ("replicatedJobs:\n", "jobs:\n", "has no spec.replicatedJobs"),
         ("parallelism: 4", "parallelism: four", r"replicatedJobs\[ps\].parallelism is 'four'"),
+        (
+            "template:\n          spec:\n            parallelism",
+            "template:\n          specs:\n            parallelism",
+            r"replicatedJobs\[ps\]",
+        ),
         ("metadata:\n  name: our", "meta:\n  name: our", "TrainingRuntime metadata must be a mapping"),
     ],
 )
