@@ -4,6 +4,8 @@ The module needs only the standard library, and a report costs one system call. 
 sums in the folder that an environment variable names, so that no file grows and no process waits. Where no folder can
 be shared with the reader, as in pods, the variable is `stdout`: then a line with the sums and the container's usage is
 printed every few seconds. Without the variable nothing happens.
+
+In a TrainJob of Kubeflow Trainer, the first worker also pushes the progress to the job's status.
 """
 
 from __future__ import annotations
@@ -16,9 +18,12 @@ import struct
 import threading
 import time
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from sizewright.container import ContainerUsage, container_usage
+
+if TYPE_CHECKING:
+    from sizewright.trainer_status import TrainerStatus
 
 __all__ = ["STDOUT", "TRIAL_VARIABLE", "VARIABLE", "Reading", "log_samples", "read_progress"]
 
@@ -27,6 +32,8 @@ VARIABLE = "SIZEWRIGHT_PROGRESS"
 STDOUT = "stdout"
 TRIAL_VARIABLE = "SIZEWRIGHT_TRIAL"
 """Environment variable that is set while the code only runs to be measured."""
+STATUS_SERVER = "KUBEFLOW_TRAINER_SERVER_URL"
+"""Environment variable with the address of Kubeflow Trainer's status server, which its TrainJobs have."""
 _MARK = "sizewright-progress "
 _EVERY_S = 1.0 if os.environ.get(TRIAL_VARIABLE) else 5.0  # a trial is over within a minute
 _RECORD = struct.Struct("<2Q5d")
@@ -49,13 +56,19 @@ def log_samples(
 ) -> None:
     """Report that this process trained `n` more samples and, if known, the seconds that they took in each phase.
 
-    Call it after each step or every few steps. Raises ValueError for a negative number.
+    Call it after each step or every few steps. In a TrainJob of Kubeflow Trainer, the process of rank 0 pushes
+    percentage, remaining time and samples to `status.trainerStatus` every 5 s. It takes its own samples times the
+    number of workers for those of the job, which is exact only if all workers take equal batches. Raises ValueError
+    for a negative number.
     """
     if n < 0:
         raise ValueError(f"n must not be below 0, got {n}; pass the samples trained since the last call")
     folder = os.environ.get(VARIABLE)
     if folder:
         _progress.add(folder, n, (data_s, pull_s, compute_s, push_s))
+    server = os.environ.get(STATUS_SERVER)
+    if server:
+        _progress.add_to_status(server, int(n))
 
 
 class ProgressLine(NamedTuple):
@@ -106,6 +119,7 @@ class _Progress:
         self._file = -1
         self._sums = Reading()
         self._printed_at_s = -_EVERY_S
+        self._status: TrainerStatus | None = None
 
     def add(self, folder: str, samples: int, phases: tuple[float, float, float, float]) -> None:
         with self._lock:
@@ -119,6 +133,15 @@ class _Progress:
                 return
             with contextlib.suppress(OSError, struct.error):  # a failed report must not stop the training
                 os.pwrite(self._file, _RECORD.pack(*self._sums), 0)
+
+    def add_to_status(self, server: str, samples: int) -> None:
+        """Add samples to those that are pushed; HTTP is loaded only where there is a server."""
+        with self._lock:
+            if self._status is None:
+                from sizewright.trainer_status import TrainerStatus
+
+                self._status = TrainerStatus(server, os.environ)
+        self._status.add(samples)
 
     def print(self) -> None:
         """Print a line with all sums, in one write so that it stays intact when other processes print; also at exit."""

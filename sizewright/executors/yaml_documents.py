@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import yaml
@@ -14,14 +15,14 @@ class _Loader(UniqueKeysMixin, BaseLoader):  # type: ignore[misc]
     """A loader of YAML 1.1, as the Kubernetes API server reads it."""
 
 
-def to_yaml(header: list[str], document: dict[str, Any]) -> str:
-    """Return a YAML document below comment lines; each text of the header may have several lines."""
+def to_yaml(header: list[str], *documents: dict[str, Any]) -> str:
+    """Return YAML documents below comment lines; each text of the header may have several lines."""
     lines = [line for text in header for line in text.splitlines() or [""]]
     comment = "".join(f"# {_printable(line)}".rstrip() + "\n" for line in lines)
-    body = _dump(document, allow_unicode=True)
+    body = _dump(documents, allow_unicode=True)
     # PyYAML writes these line breaks as they are and then reads them as spaces.
     if any(line_break in body for line_break in "\x85\u2028\u2029"):
-        body = _dump(document, allow_unicode=False)
+        body = _dump(documents, allow_unicode=False)
     return comment + body
 
 
@@ -40,8 +41,9 @@ def from_yaml(text: str, name: str = "The manifest") -> list[Any]:
         raise InputError(f"{name} is not YAML: {message:.200}.", "Correct it.") from None
 
 
-def _dump(document: dict[str, Any], *, allow_unicode: bool) -> str:
-    return yaml.safe_dump(document, sort_keys=False, allow_unicode=allow_unicode, width=120)
+def _dump(documents: Sequence[dict[str, Any]], *, allow_unicode: bool) -> str:
+    texts = (yaml.safe_dump(each, sort_keys=False, allow_unicode=allow_unicode, width=120) for each in documents)
+    return "---\n".join(texts)
 
 
 def _printable(line: str) -> str:

@@ -112,6 +112,10 @@ class TestTrainjob(WithoutPs):
     name = "trainjob"
 
 
+class TestTrainjobWithPs(ClusterContract):
+    name = "trainjob"
+
+
 class TestPytorchjob(WithoutPs):
     name = "pytorchjob"
 

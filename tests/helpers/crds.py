@@ -19,6 +19,7 @@ FILES = {
     "RayJob": "kuberay-rayjob.yaml",
     "JobSet": "jobset.yaml",
     "TrainJob": "kubeflow-trainjob.yaml",
+    "TrainingRuntime": "kubeflow-clustertrainingruntime.yaml",  # the same spec
     "PyTorchJob": "kubeflow-pytorchjob.yaml",
 }
 

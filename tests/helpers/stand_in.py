@@ -26,14 +26,14 @@ import pytest
 import yaml
 
 from tests.helpers.crds import validator
-from tests.helpers.stand_in_operators import IMMUTABLE, UnchangeableError, pods_of
+from tests.helpers.stand_in_operators import IMMUTABLE, NotAdmittedError, UnchangeableError, check_admitted, pods_of
 
 Object = dict[str, Any]
 SERVED = {
     "kubeflow.org/v1": {"tfjobs": "TFJob", "pytorchjobs": "PyTorchJob"},
     "batch.volcano.sh/v1alpha1": {"jobs": "Job"},
     "jobset.x-k8s.io/v1alpha2": {"jobsets": "JobSet"},
-    "trainer.kubeflow.org/v1alpha1": {"trainjobs": "TrainJob"},
+    "trainer.kubeflow.org/v1alpha1": {"trainjobs": "TrainJob", "trainingruntimes": "TrainingRuntime"},
     "ray.io/v1": {"rayjobs": "RayJob"},
     "elastic.iml.github.io/v1alpha1": {"elasticjobs": "ElasticJob", "scaleplans": "ScalePlan"},
     "metrics.k8s.io/v1beta1": {"pods": "PodMetrics"},
@@ -132,6 +132,10 @@ class StandIn:
 
     def apply(self, kind: str, namespace: str, name: str, body: Object, manager: str, dry_run: bool) -> Object:
         _validate(kind, body)
+        try:
+            check_admitted(body, self.objects)
+        except NotAdmittedError as error:
+            raise RefusedError(422, str(error)) from None
         key = (kind, namespace, name)
         with self.lock:
             before, owners = self.objects.get(key), dict(self.owners.get(key, {}))

@@ -11,10 +11,30 @@ from collections.abc import Iterator
 from typing import Any
 
 Object = dict[str, Any]
+_STEP = "trainer.kubeflow.org/trainjob-ancestor-step"
 
 
 class UnchangeableError(Exception):
     """A change that the operator does not allow; the server refuses it."""
+
+
+class NotAdmittedError(Exception):
+    """An object that the operator's webhook does not allow; the server refuses it, also in a dry run."""
+
+
+def check_admitted(document: Object, objects: dict[tuple[str, str, str], Object]) -> None:
+    """Raise if a TrainJob comes before its TrainingRuntime, or the trainer of one is not one Job with a `node`."""
+    spec = document.get("spec", {})
+    if document["kind"] == "TrainJob" and spec["runtimeRef"].get("kind") == "TrainingRuntime":
+        name = spec["runtimeRef"]["name"]
+        if ("TrainingRuntime", document["metadata"]["namespace"], name) not in objects:
+            raise NotAdmittedError(f"spec.runtimeRef: {name} must be created before the TrainJob is created")
+    if document["kind"] == "TrainingRuntime":
+        for job in spec["template"]["spec"]["replicatedJobs"]:
+            if job["template"].get("metadata", {}).get("labels", {}).get(_STEP) == "trainer":
+                names = [each["name"] for each in job["template"]["spec"]["template"]["spec"]["containers"]]
+                if job.get("replicas", 1) != 1 or "node" not in names:
+                    raise NotAdmittedError("the trainer must be one Job with a container named node")
 
 
 def pods_of(objects: dict[tuple[str, str, str], Object], existing: dict[str, Object]) -> dict[str, Object]:
@@ -75,8 +95,12 @@ def _jobset(document: Object, _: Any) -> Iterator[tuple[str, int, list[Object], 
                 yield f"{job['name']}-{number}", index, _containers(spec), labels
 
 
-def _trainjob(document: Object, _: Any) -> Iterator[tuple[str, int, list[Object], dict[str, str]]]:
-    trainer = document["spec"]["trainer"]
+def _trainjob(document: Object, objects: Any) -> Iterator[tuple[str, int, list[Object], dict[str, str]]]:
+    trainer, meta = document["spec"]["trainer"], document["metadata"]
+    runtime = objects.get(("TrainingRuntime", meta.get("namespace", ""), document["spec"]["runtimeRef"]["name"]))
+    jobs = runtime["spec"]["template"]["spec"]["replicatedJobs"] if runtime else []
+    others = [job for job in jobs if job["template"].get("metadata", {}).get("labels", {}).get(_STEP) != "trainer"]
+    yield from _jobset({"metadata": meta, "spec": {"replicatedJobs": others}}, objects)
     container = {
         "name": "node",
         "resources": trainer["resourcesPerNode"],

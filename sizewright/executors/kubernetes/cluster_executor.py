@@ -157,7 +157,7 @@ class ClusterExecutor(ManifestExecutor):
         if job_object:
             self._check_launched(handle, job_object, planned_object)
         else:
-            self.api.apply(document)
+            self._apply(document)
             self._time_first_step(handle, planned_object, since_s, 0)
         self._outcomes.pop(handle.id, None)
         return handle
@@ -189,7 +189,11 @@ class ClusterExecutor(ManifestExecutor):
         job_object = self._existing_object(handle)
         pods = self._pods_of(handle, job_object)
         pod_objects, usages = self._pod_objects(handle, job_object), self._usages(handle, job_object)
-        metrics = pods.read(pod_objects, usages, lambda pod, name, lines: self._log(handle, pod, name, lines))
+
+        def read_log(pod: str, container: str, lines: int | None) -> str:
+            return self._log(handle, pod, container, lines)
+
+        metrics = pods.read(pod_objects, usages, read_log, self.reported_samples(job_object, pods.job))
         self._steps.on_metrics(handle.id, metrics)
         return metrics
 
@@ -294,11 +298,13 @@ class ClusterExecutor(ManifestExecutor):
             return ""
         if not change.in_place:
             self._pod_objects(handle, change.job_object)  # raises if pods may not be listed, which a restart needs
-            return difference(change.job_object, self._dry_run(change.document)) + "The job is deleted and restarted.\n"
+            return (
+                self._lines(change.job_object, self._dry_run(change.document)) + "The job is deleted and restarted.\n"
+            )
         if change.annotations is not None:
             return _resize_lines(change.resizes or ())
         before = change.job_object if change.document["kind"] == self.kind else None
-        return difference(before, self.api.apply(change.document, dry_run=True)) + _resize_lines(change.resizes or ())
+        return self._lines(before, self._apply(change.document, dry_run=True)) + _resize_lines(change.resizes or ())
 
     def _change_of(self, handle: Handle, planned_object: PlannedObject) -> _Change | None:
         """Return how a plan changes a running job; None if it changes nothing. Raises InputError if it cannot now."""
@@ -409,13 +415,13 @@ class ClusterExecutor(ManifestExecutor):
         Raises NotResizedError if pods cannot be resized and the job may not be restarted.
         """
         if change.resizes is None:
-            self.api.apply(change.document)
+            self._apply(change.document)
             return True
         selector = f"{self.labels.job}={self.job_label(change.job_object)}"
         try:
             with resized(self.api, _namespace(handle), selector, change.resizes, _RESIZE_TIMEOUT_S):
                 if change.annotations is None:
-                    self.api.apply(change.document)
+                    self._apply(change.document)
                 else:
                     self.api.annotate(change.job_object, change.annotations)
         except NotResizedError as error:
@@ -445,9 +451,9 @@ class ClusterExecutor(ManifestExecutor):
     def _launch_difference(self, handle: Handle, planned_object: PlannedObject, document: dict[str, Any]) -> str:
         job_object = self._get(handle)
         if job_object is None:
-            return difference(None, self.api.apply(document, dry_run=True))
+            return self._lines(None, self._apply(document, dry_run=True))
         if _is_being_deleted(job_object):
-            return difference(None, self._dry_run(document))
+            return self._lines(None, self._dry_run(document))
         self._check_launched(handle, job_object, planned_object)
         return ""
 
@@ -465,6 +471,10 @@ class ClusterExecutor(ManifestExecutor):
     def change_object(self, plan: Plan, planned_job: YamlMap) -> YamlMap:
         """Return the object that changes a running job: its own, unless the platform has another kind for changes."""
         return planned_job
+
+    def reported_samples(self, job_object: Mapping[str, Any], job: Job) -> int | None:
+        """Return the samples of a job by the status of its object; None where the platform has no such status."""
+        return None
 
     def is_first_worker(self, pod: Mapping[str, Any]) -> bool:
         """Return whether a pod is of the worker that has an entry of its own."""
@@ -552,6 +562,15 @@ class ClusterExecutor(ManifestExecutor):
         name = document["spec"].get("ownerJob", meta["name"])  # of an object that only changes a job
         return Handle(executor=self.name, id=f"{meta['namespace']}/{name}", job=plan.job.name)
 
+    def _apply(self, document: dict[str, Any], *, dry_run: bool = False) -> dict[str, Any]:
+        """Apply the objects of a job's document, and return it as the cluster has it then."""
+        return self.api.apply(document, dry_run=dry_run)
+
+    def _lines(self, before: dict[str, Any] | None, after: dict[str, Any]) -> str:
+        """Return the diff between the objects of two documents."""
+        objects = {each["kind"]: each for each in self.objects_of(before)} if before else {}
+        return "".join(difference(objects.get(each["kind"]), each) for each in self.objects_of(after))
+
     def _get(self, handle: Handle) -> dict[str, Any] | None:
         return self.api.get(self.api_version, self.kind, _namespace(handle), handle.id.partition("/")[2])
 
@@ -578,11 +597,12 @@ class ClusterExecutor(ManifestExecutor):
         """
         self._dry_run(document)
         self._pod_objects(handle, job_object)  # raises before the deletion if pods may not be listed
-        kept = ObjectCopy(handle.id, self._as_it_runs(job_object))
+        as_it_runs = self._as_it_runs(job_object)
+        kept = ObjectCopy(handle.id, as_it_runs, self.objects_of(as_it_runs))
         try:
             self._delete(handle, job_object, version)
             self._await_pods(handle, job_object, _DELETE_TIMEOUT_S)
-            self.api.apply(document)
+            self._apply(document)
         except BaseException as error:  # an interrupt must not leave the job deleted either
             if isinstance(error, KeyboardInterrupt):
                 _LOG.warning(f"Restoring {self.kind} {handle.id}; its object is in {kept.path}.")
@@ -626,7 +646,7 @@ class ClusterExecutor(ManifestExecutor):
             self._await_deleted(handle, job_object, deadline_s - time.monotonic())
             with suppress(SizewrightError):  # pods of a lost node may never go, and a job that stays deleted is worse
                 self._await_pods(handle, job_object, deadline_s - time.monotonic())
-        _repeat(lambda: self.api.apply(kept.document), deadline_s)
+        _repeat(lambda: self._apply(kept.document), deadline_s)
         return True
 
     def _not_restored(
@@ -664,7 +684,7 @@ class ClusterExecutor(ManifestExecutor):
         check_name = name[: self.max_name_length - len(suffix)].rstrip("-.") + suffix
         renamed = {**document, "metadata": {**document["metadata"], "name": check_name}}
         try:
-            created = self.api.apply(renamed, dry_run=True)
+            created = self._apply(renamed, dry_run=True)
         except SizewrightError as error:
             error.message = error.message.replace(check_name, name)  # the user has no object of the other name
             raise

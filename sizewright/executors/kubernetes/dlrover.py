@@ -74,7 +74,7 @@ class DlroverExecutor(ClusterExecutor):
         """Build the ElasticJob of a plan, or the ScalePlan of a change."""
         if self._changes_by_scale_plan(plan):
             groups = self.groups(plan)
-            return Manifest(scale_plan.build_scale_plan(plan, groups, self.cpu_step_m), self.header(plan, groups))
+            return Manifest([scale_plan.build_scale_plan(plan, groups, self.cpu_step_m)], self.header(plan, groups))
         return super()._build_new(plan, base_text)
 
     def change_object(self, plan: Plan, planned_job: YamlMap) -> YamlMap:

@@ -9,7 +9,7 @@ from sizewright.errors import InputError
 from sizewright.executors.kubernetes.cluster_executor import ClusterExecutor
 from sizewright.executors.kubernetes.container_spec import Counter, YamlMap
 from sizewright.executors.kubernetes.objects import true_conditions
-from sizewright.executors.kubernetes.pod_command import Discovery
+from sizewright.executors.kubernetes.pod_command import ContainerCommand, Discovery
 from sizewright.executors.kubernetes.pod_template import metadata, pod_template
 from sizewright.executors.kubernetes.pods import PodLabels
 from sizewright.spec import Group, Plan, Role
@@ -53,15 +53,13 @@ class JobSetExecutor(ClusterExecutor):
             "apiVersion": self.api_version,
             "kind": self.kind,
             "metadata": metadata(plan),
-            "spec": {
-                "network": {"enableDNSHostnames": True},
-                "successPolicy": {
-                    "operator": "All",
-                    "targetReplicatedJobs": [name for role, name, _ in jobs if role == "worker"],
-                },
-                "failurePolicy": {"maxRestarts": _MAX_RESTARTS},
-                "replicatedJobs": [self._job(plan, role, name, group) for role, name, group in jobs],
-            },
+            "spec": jobset_spec(
+                [
+                    replicated_job(plan, name, "main", self.container_command(plan, role, group))
+                    for role, name, group in jobs
+                ],
+                ends_with=[name for role, name, _ in jobs if role == "worker"],
+            ),
         }
 
     def counter(self, entry: YamlMap, field: str) -> Counter:
@@ -82,9 +80,21 @@ class JobSetExecutor(ClusterExecutor):
         true = true_conditions(document)
         return "finished" if "Completed" in true else "failed" if "Failed" in true else None
 
-    def _job(self, plan: Plan, role: Role, name: str, group: Group) -> dict[str, Any]:
-        template = pod_template(plan, "main", "OnFailure", self.container_command(plan, role, group))
-        if plan.job.deploy.priority_class:
-            template["spec"]["priorityClassName"] = plan.job.deploy.priority_class
-        job = {"completionMode": "Indexed", "parallelism": 0, "completions": 0, "template": template}
-        return {"name": name, "replicas": 1, "template": {"spec": job}}
+
+def jobset_spec(jobs: Sequence[Mapping[str, Any]], ends_with: Sequence[str]) -> dict[str, Any]:
+    """Return the spec of a JobSet, which ends with the jobs of some names."""
+    return {
+        "network": {"enableDNSHostnames": True},
+        "successPolicy": {"operator": "All", "targetReplicatedJobs": [*ends_with]},
+        "failurePolicy": {"maxRestarts": _MAX_RESTARTS},
+        "replicatedJobs": [*jobs],
+    }
+
+
+def replicated_job(plan: Plan, name: str, container: str, start: ContainerCommand) -> dict[str, Any]:
+    """Return one Job of numbered pods, without their number and their sizes."""
+    template = pod_template(plan, container, "OnFailure", start)
+    if plan.job.deploy.priority_class:
+        template["spec"]["priorityClassName"] = plan.job.deploy.priority_class
+    job = {"completionMode": "Indexed", "parallelism": 0, "completions": 0, "template": template}
+    return {"name": name, "replicas": 1, "template": {"spec": job}}

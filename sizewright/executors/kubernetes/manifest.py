@@ -13,18 +13,18 @@ from sizewright.executors.yaml_documents import from_yaml, to_yaml
 
 @dataclass(frozen=True)
 class Manifest:
-    """A complete object, or a user's base in which sizes were changed; the text is written only if it is needed."""
+    """Complete objects, or a user's base in which sizes were changed; the text is written only if it is needed."""
 
-    content: dict[str, Any] | YamlText
+    content: Sequence[dict[str, Any]] | YamlText
     header: Sequence[str] = ()
-    """The comment lines above a complete object."""
+    """The comment lines above complete objects."""
     remarks: Sequence[str] = ()
     """Sentences on what a person has to check."""
 
     @cached_property
     def text(self) -> str:
         """The manifest as a user gets it; a base keeps its comments and its layout."""
-        return self.content.text if isinstance(self.content, YamlText) else to_yaml([*self.header], self.content)
+        return self.content.text if isinstance(self.content, YamlText) else to_yaml([*self.header], *self.content)
 
     @cached_property
     def documents(self) -> list[Any]:
@@ -33,4 +33,4 @@ class Manifest:
         Those of a base are read from its text: the server reads YAML 1.1, in which `yes` is true and `010` is 8, while
         `YamlText` keeps such words as the user wrote them.
         """
-        return from_yaml(self.text) if isinstance(self.content, YamlText) else [self.content]
+        return from_yaml(self.text) if isinstance(self.content, YamlText) else [*self.content]

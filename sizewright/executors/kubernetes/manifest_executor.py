@@ -141,7 +141,7 @@ class ManifestExecutor(RenderOnlyExecutor):
             return Manifest(base, remarks=remarks)
         document = self.minimal_manifest(plan, groups)
         self._write_sizes(document, plan, groups, "The manifest")
-        return Manifest(document, self.header(plan, groups), list(self.open_points(plan)))
+        return Manifest(self.objects_of(document), self.header(plan, groups), list(self.open_points(plan)))
 
     def with_sizes(self, document: YamlMap, plan: Plan, *, name: str = "") -> YamlMap:
         """Return a copy of a user's object with the sizes of a plan, and with another name if one is given.
@@ -258,6 +258,10 @@ class ManifestExecutor(RenderOnlyExecutor):
         plan_id = f"{slug}-{hashlib.sha256(text.encode()).hexdigest()[:8]}"
         target = Allocation(**sizes, batch_size=job.training.batch_size)
         return Plan(id=plan_id, kind="launch", job=job, target=target, reason="Its manifest has these sizes.")
+
+    def objects_of(self, document: YamlMap) -> list[dict[str, Any]]:
+        """Return the objects of which a job's document is made, in the order in which they are applied."""
+        return [dict(document)]
 
     def document(self, plan: Plan) -> YamlMap:
         """Return the object of the plan's job, whatever kind of plan it is."""
@@ -613,7 +617,7 @@ def find_document(documents: list[Any], api_version: str, kind: str, name: str, 
 
     Raises InputError that names the documents, if there is no such document.
     """
-    documents = list(_without_lists(documents))
+    documents = list(without_lists(documents))
     matches = [each for each in documents if _kind_of(each) == kind]
     if len(matches) > 1 and job:
         names = [str((each.get("metadata") or {}).get("name")) for each in matches]
@@ -644,11 +648,11 @@ def _kind_of(document: Any) -> str:
     return "a list" if isinstance(document, list) else type(document).__name__
 
 
-def _without_lists(documents: list[Any]) -> Iterator[Any]:
+def without_lists(documents: list[Any]) -> Iterator[Any]:
     """Yield the documents, with each List replaced by its items, and without empty documents."""
     for each in documents:
         if isinstance(each, Mapping) and str(each.get("kind")).endswith("List") and isinstance(each.get("items"), list):
-            yield from _without_lists(each["items"])
+            yield from without_lists(each["items"])
         elif each is not None:
             yield each
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,16 +13,17 @@ from sizewright.executors.yaml_documents import to_yaml
 
 
 class ObjectCopy:
-    """A file with the object of a job, from before the job is deleted until it runs again.
+    """A file with the objects of a job, from before the job is deleted until it runs again.
 
-    Raises InputError if it cannot be written; nothing has been changed then.
+    `document` is the job's, of which all `objects` are made. Raises InputError if they cannot be written; nothing has
+    been changed then.
     """
 
-    def __init__(self, job: str, document: dict[str, Any]) -> None:
+    def __init__(self, job: str, document: dict[str, Any], objects: Sequence[dict[str, Any]]) -> None:
         self.document = document
         try:
             self.path = Path(tempfile.mkdtemp(prefix="sizewright-")) / f"{job.replace('/', '-')}.yaml"
-            self.path.write_text(to_yaml([f"{job} before its change"], document), encoding="utf-8")
+            self.path.write_text(to_yaml([f"{job} before its change"], *objects), encoding="utf-8")
         except OSError as error:
             reason = f"{type(error).__name__}: {error}".rstrip(".")
             raise InputError(

@@ -151,6 +151,26 @@ class VolcanoJob(Object):
     status: _VolcanoStatus | None = None
 
 
+class _Metric(_Schema):
+    name: str
+    value: str
+
+
+class _TrainerStatus(_Schema):
+    progressPercentage: int | None = None  # noqa: N815
+    metrics: list[_Metric] | None = None
+
+
+class _TrainJobStatus(_Status):
+    trainerStatus: _TrainerStatus | None = None  # noqa: N815
+
+
+class TrainJob(Object):
+    """A job of Kubeflow Trainer, whose pods push their progress into its status."""
+
+    status: _TrainJobStatus | None = None
+
+
 class ConfigMap(_Listed):
     """Texts by name."""
 
@@ -167,7 +187,7 @@ class Served(_Schema):
 
 
 _SCHEMAS: dict[str, type[_Schema]] = {
-    "Pod": Pod, "PodMetrics": PodMetrics, "Job": VolcanoJob, "ConfigMap": ConfigMap,
+    "Pod": Pod, "PodMetrics": PodMetrics, "Job": VolcanoJob, "TrainJob": TrainJob, "ConfigMap": ConfigMap,
 }  # fmt: skip
 
 

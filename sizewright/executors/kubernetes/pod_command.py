@@ -30,6 +30,8 @@ class Discovery(NamedTuple):
     """The kinds of rendezvous whose variables the platform sets itself."""
     host: str = ""
     """The host name of a replica, such as `{job}-{role}-{index}`; empty if the platform gives replicas no names."""
+    names: Mapping[Role, str] = {}
+    """The roles' names in host names, where they are others."""
     unsupported: Mapping[Rendezvous, str] = {}
     """The kinds of rendezvous that the platform cannot serve, each with the reason."""
 
@@ -57,10 +59,9 @@ def check_rendezvous(plan: Plan, discovery: Discovery) -> None:
     if command and (reason := discovery.unsupported.get(command.rendezvous)):
         provided = discovery.provides - {"torchrun"}  # which has no PS
         other = f", or rendezvous {min(provided)}" if plan.job.has_ps and provided else ""
-        trainjob = "" if plan.job.has_ps else "trainjob, "
         raise InputError(
             f"{plan.job.name} is a command with rendezvous {command.rendezvous}, but {reason}.",
-            f"Use an executor that supports it: jobset, {trainjob}volcano or slurm{other}.",
+            f"Use an executor that supports it: jobset, trainjob, volcano or slurm{other}.",
         )
 
 
@@ -84,7 +85,7 @@ def container_command(
     variables["OMP_NUM_THREADS"] = str(-(-group.cpu // 1)).partition(".")[0]
     variables["PYTHONUNBUFFERED"] = "1"
     if discovery.host and command.rendezvous not in discovery.provides:
-        variables |= _rendezvous(plan, role, discovery.host)
+        variables |= _rendezvous(plan, role, discovery)
     settings = with_values(plain, os.environ)
     variables |= {name: fill(_escape(settings.get(name, "")), values) for name in command.env}
 
@@ -123,11 +124,14 @@ def _escape(text: str) -> str:
     return text.replace("$", "$$") if "$(" in text or "$$" in text else text
 
 
-def _rendezvous(plan: Plan, role: Role, host: str) -> dict[str, str]:
+def _rendezvous(plan: Plan, role: Role, discovery: Discovery) -> dict[str, str]:
     """Return the rendezvous variables that the engine sets, too, with the platform's host names."""
     roles: tuple[Role, ...] = ("chief", "worker", "ps")
     hosts = {
-        each: [host.format(job=plan.job.name, role=each, index=i) for i in range(plan.target.replicas(each))]
+        each: [
+            discovery.host.format(job=plan.job.name, role=discovery.names.get(each, each), index=i)
+            for i in range(plan.target.replicas(each))
+        ]
         for each in roles
     }
     cluster = {each: [f"{name}:{_PORT}" for name in names] for each, names in hosts.items() if names}

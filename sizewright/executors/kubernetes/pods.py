@@ -67,7 +67,7 @@ class Pods:
         containers: Sequence[str],
         clock: Callable[[], float],
     ) -> None:
-        self._job = job
+        self.job = job
         self._labels = labels
         self._containers = containers
         self._clock = clock
@@ -75,8 +75,18 @@ class Pods:
         self._progress = job.command.progress if job.command else Progress()
         self._states: dict[str, _PodState] = {}
 
-    def read(self, pods: Sequence[dict[str, Any]], usages: Sequence[dict[str, Any]], log: ReadLog) -> Metrics:
-        """Return the metrics of the pods that run; `usages` are their PodMetrics."""
+    def read(
+        self,
+        pods: Sequence[dict[str, Any]],
+        usages: Sequence[dict[str, Any]],
+        log: ReadLog,
+        reported: int | None = None,
+    ) -> Metrics:
+        """Return the metrics of the pods that run; `usages` are their PodMetrics.
+
+        `reported` are the job's samples by the status of its object. They count only where no log of the job has told
+        samples so far: logs tell the samples of each replica, while a status has an estimate by one of them.
+        """
         usage_of = {usage["metadata"]["name"]: usage for usage in usages}
         running = []
         for pod in filter(is_running, sorted(pods, key=_age)):
@@ -85,11 +95,11 @@ class Pods:
                 self._states[uid_of(pod)] = self._updated(state, pod, usage_of.get(pod["metadata"]["name"]), log)
         samples = [state.samples for state in self._states.values() if state.role in ("worker", "chief")]
         counts_job = self._progress.counts == "job" and self._progress.source != "log_samples"
-        trained = max(samples, default=0) if counts_job else sum(samples)
+        trained = (max(samples, default=0) if counts_job else sum(samples)) or reported or 0
         return Metrics(
             replicas=tuple(self._metrics(self._states[uid_of(pod)]) for pod in running),
             samples_trained=trained,
-            samples_left=self._job.samples_left(trained),
+            samples_left=self.job.samples_left(trained),
             allocation=self.allocation(running),
         )
 
@@ -133,7 +143,7 @@ class Pods:
         lines = log(name, container, None if needs_all else TAIL_LINES).splitlines()
         # The last line of each process in the container.
         progress_lines = list({line.process: line for text in lines if (line := read_line(text))}.values())
-        batch_size = self._container_spec(pod).read_batch_size(self._job.training.batch_size)
+        batch_size = self._container_spec(pod).read_batch_size(self.job.training.batch_size)
         if self._progress.source == "log_samples":
             reading = add_up([line.reading for line in progress_lines]) if progress_lines else Reading()
         else:
@@ -208,7 +218,7 @@ class Pods:
         if "worker" not in groups:
             return None
         worker = next(pod for pod, role in places if role == "worker")
-        batch_size = self._container_spec(worker).read_batch_size(self._job.training.batch_size)
+        batch_size = self._container_spec(worker).read_batch_size(self.job.training.batch_size)
         return Allocation(**{role: tuple(of_role) for role, of_role in groups.items()}, batch_size=batch_size)
 
     def _container_spec(self, pod: dict[str, Any]) -> ContainerSpec:

@@ -23,15 +23,21 @@ pytest.importorskip("kubernetes")
 
 ODD = (None, [], {}, "", "x", -1, 1.5, True, [None], [[]], {"x": None}, "9" * 400, {"name": {}})
 TEXTS = ("", "null", "[]", "7", "<html>Sign in</html>", "{", "[" * 5_000, '{"kind": 3}', '{"kind": "List", "items": 4}')
-STATUS = {"phase": "Running", "state": {"phase": "Running"}, "conditions": [{"type": "Running", "status": "True"}]}
+STATUS = {
+    "phase": "Running", "state": {"phase": "Running"}, "conditions": [{"type": "Running", "status": "True"}],
+    "trainerStatus": {"progressPercentage": 3, "metrics": [{"name": "samples", "value": "7"}]},
+}  # fmt: skip
 ONE, TWO = (Allocation.of(n, 1, 1.0, 1.0, 512, GIB, GIB) for n in (1, 2))
 LAUNCH = Plan(id="p-1", kind="launch", job=Job(name="ctr"), target=ONE, reason="first")
 ADJUST = Plan(id="p-2", kind="adjust", job=Job(name="ctr"), current=ONE, target=TWO, reason="more")
 
 
+WITHOUT_PS, TRAINJOB_WITH_PS = ("trainjob", "pytorchjob"), "trainjob with PS"
+
+
 def plans_for(name: str) -> tuple[Plan, Plan]:
     """Return a launch and a change; some jobs have no PS."""
-    if name not in ("trainjob", "pytorchjob"):
+    if name not in WITHOUT_PS:
         return LAUNCH, ADJUST
     one, two = (each.model_copy(update={"ps": ()}) for each in (ONE, TWO))
     return LAUNCH.model_copy(update={"target": one}), ADJUST.model_copy(update={"current": one, "target": two})
@@ -41,7 +47,7 @@ def executor_of(server: StandIn, folder: Path, name: str) -> ClusterExecutor:
     from sizewright.executors.kubernetes.api import KubeApi
 
     api = KubeApi(kubeconfig=server.kubeconfig(folder), sleep=lambda _: None)
-    executor = get_executor(name, api=api)
+    executor = get_executor(name.partition(" ")[0], api=api)
     assert isinstance(executor, ClusterExecutor)
     return executor
 
@@ -71,7 +77,9 @@ def with_status(answer: Any) -> Any:
     return answer
 
 
-@pytest.mark.parametrize("name", ["jobset", "trainjob", "kubeflow", "pytorchjob", "kuberay", "volcano", "dlrover"])
+@pytest.mark.parametrize(
+    "name", ["jobset", "trainjob", TRAINJOB_WITH_PS, "kubeflow", "pytorchjob", "kuberay", "volcano", "dlrover"]
+)
 @pytest.mark.parametrize("seed", range(12))
 def test_answer_with_an_odd_value_is_used_or_refused(
     tmp_path: Path, name: str, seed: int, monkeypatch: pytest.MonkeyPatch
@@ -116,6 +124,8 @@ CONDITIONS = [
 ]
 ODD_STATUSES = [
     *((name, {"conditions": conditions}) for name in ("jobset", "trainjob", "kubeflow") for conditions in CONDITIONS),
+    ("trainjob", {"trainerStatus": "x"}), ("trainjob", {"trainerStatus": {"progressPercentage": "half"}}),
+    ("trainjob", {"trainerStatus": {"metrics": [{"name": "samples"}]}}),
     ("kuberay", "x"), ("volcano", {"state": "Completed"}), ("volcano", {"state": {"phase": ["Completed"]}}),
     ("dlrover", {"phase": {"x": 1}}),
 ]  # fmt: skip

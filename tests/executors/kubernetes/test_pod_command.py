@@ -33,8 +33,10 @@ def plan(rendezvous: str = "hosts", run: str = RUN, deploy: Deploy = Deploy(), p
 def containers(name: str, launch: Plan) -> dict[str, Any]:
     """The container of each role."""
     executor: Any = get_executor(name)
-    document = yaml.safe_load(executor.render(launch))
-    validator(executor.kind).validate(document)
+    documents = list(yaml.safe_load_all(executor.render(launch)))
+    for each in documents:
+        validator(each["kind"]).validate(each)
+    document = executor.select_document(documents, name)
     return {
         role: executor.container_specs(document, role)[0].container
         for role in ("worker", "ps")
@@ -61,17 +63,18 @@ def as_started(container: dict[str, Any], index: int) -> tuple[list[str], dict[s
     ("name", "rendezvous"),
     [("kubeflow", "hosts"), ("kubeflow", "tf_config"), ("volcano", "hosts"), ("volcano", "tf_config"),
      ("volcano", "torchrun"), ("dlrover", "tf_config"), ("jobset", "hosts"), ("jobset", "tf_config"),
-     ("jobset", "torchrun"), ("trainjob", "torchrun")],
+     ("jobset", "torchrun"), ("trainjob", "torchrun"), ("trainjob", "hosts"), ("trainjob", "tf_config")],
 )  # fmt: skip
 def test_replicas_start_like_those_of_the_engine(name: str, rendezvous: str) -> None:
     launch = plan(rendezvous)
     host = {
         "kubeflow": "ctr-{}-{}", "volcano": "ctr-{}-{}.ctr", "dlrover": "", "jobset": "ctr-{}-0-{}.ctr",
-        "trainjob": "ctr-node-0-{1}.ctr",
+        "trainjob": "ctr-{}-0-{}.ctr",
     }[name]  # fmt: skip
+    job_names = {"worker": "node"} if name == "trainjob" else {}
     port = 29500 if rendezvous == "torchrun" else 2222
     slots = [
-        ReplicaSlot(role, i, Resources(cpu=group.cpu, memory_bytes=0), host.format(role, i), port)
+        ReplicaSlot(role, i, Resources(cpu=group.cpu, memory_bytes=0), host.format(job_names.get(role, role), i), port)
         for role, group in launch.target.groups
         for i in range(group.replicas)
     ]

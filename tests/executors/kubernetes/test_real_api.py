@@ -68,6 +68,8 @@ def define(server: ApiServer, crds: Path) -> None:
     for path in sorted(crds.glob("*.yaml")):
         for each in yaml.load_all(path.read_text(encoding="utf-8"), getattr(yaml, "CSafeLoader", yaml.SafeLoader)):
             api.create_custom_resource_definition(each)
+            if each["spec"]["names"]["kind"] == "ClusterTrainingRuntime":
+                api.create_custom_resource_definition(of_namespaces(each))
     probe, until = KubeApi(kubeconfig=server.kubeconfig), time.monotonic() + 30
     for name in PLURALS:
         executor = of(server, name)
@@ -77,6 +79,14 @@ def define(server: ApiServer, crds: Path) -> None:
                 break
             except InputError:  # not served yet
                 time.sleep(0.2)
+
+
+def of_namespaces(definition: dict[str, Any]) -> dict[str, Any]:
+    """Return the definition of TrainingRuntimes, which differs from that of their cluster's kind in its names only."""
+    names = {key: value.lower().replace("cluster", "") for key, value in definition["spec"]["names"].items()}
+    names |= {"kind": "TrainingRuntime", "listKind": "TrainingRuntimeList"}
+    metadata = {**definition["metadata"], "name": f"{names['plural']}.{definition['spec']['group']}"}
+    return {**definition, "metadata": metadata, "spec": {**definition["spec"], "names": names, "scope": "Namespaced"}}
 
 
 @pytest.fixture
@@ -171,6 +181,36 @@ def test_job_from_launch_to_stop(server: ApiServer, job: Job, name: str) -> None
     assert executor.api.get(executor.api_version, executor.kind, "default", job.name) is None
     assert executor.launch(launch) == handle
     executor.stop(handle)
+
+
+def test_trainjob_with_ps_and_its_runtime(server: ApiServer) -> None:
+    executor = of(server, "trainjob")
+    job = Job(name="ctr-with-ps", command=Command(run="python train.py", rendezvous="hosts"))
+    probe = KubeApi(kubeconfig=server.kubeconfig)
+
+    def runtime() -> dict[str, Any] | None:
+        return probe.get(executor.api_version, "TrainingRuntime", "default", job.name)
+
+    launch = plan(job, 1, sizes(2))
+    assert "+kind: TrainingRuntime" in executor.difference(launch)
+    assert (executor.find(launch), runtime()) == (None, None)
+    handle = executor.launch(launch)
+    assert of(server, "trainjob").launch(launch) == handle
+    first = runtime()
+    assert first is not None
+    more = sizes(2).model_copy(update={"ps": (Group(replicas=3, cpu=1.0, memory_bytes=GIB),)})
+    change = plan(job, 2, more, sizes(2))
+    assert "parallelism: 3" in executor.difference(change)
+    assert runtime() == first, "only shown"
+    executor.adjust(handle, change)
+    second = runtime()
+    assert second is not None
+    assert second["metadata"]["uid"] != first["metadata"]["uid"]
+    assert executor.difference(change) == ""
+    with pytest.raises(InputError, match=r"Not allowed to apply .*readers only read"):
+        of(server, "trainjob", context="reader").launch(plan(Job(name="ctr-other", command=job.command), 1, sizes()))
+    assert executor.stop(handle).status == "stopped"
+    assert (executor.find(launch), runtime()) == (None, None)
 
 
 @ALL

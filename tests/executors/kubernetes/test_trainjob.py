@@ -1,8 +1,14 @@
-"""What is a TrainJob's own: its workers are the nodes of a runtime, and it has no PS."""
+"""What is a TrainJob's own: its workers are the nodes of a runtime, and its pods push their progress."""
 
 from __future__ import annotations
 
+import json
+import os
+import subprocess
+import sys
+import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -12,10 +18,12 @@ from sizewright.errors import InputError
 from sizewright.executors.kubernetes.trainjob import TrainJobExecutor
 from sizewright.executors.yaml_documents import from_yaml
 from sizewright.formatting import GIB
-from sizewright.spec import Allocation, Deploy, Gpu, Group, Job, Plan
+from sizewright.spec import Allocation, Deploy, Gpu, Group, Job, Plan, Training
 from sizewright.spec.command import Command
 from tests.helpers.crds import validator
 from tests.helpers.random_plans import plans, without_ps
+from tests.helpers.stand_in import stand_in
+from tests.helpers.status_server import Push, status_server
 
 COMMAND = Command(run="python train.py", rendezvous="torchrun")
 
@@ -43,10 +51,16 @@ def test_rendered_plan_is_read_back(plan: Plan) -> None:
 
 
 def test_roles_that_a_runtime_does_not_have_are_refused() -> None:
-    with_ps = plan().model_copy(update={"target": Allocation.of(2, 1, 1.0, 1.0, 512, GIB, GIB)})
-    with pytest.raises(InputError, match="A TrainJob has no ps, but plan p-1 has") as caught:
-        TrainJobExecutor().render(with_ps)
+    target = plan().target.model_copy(update={"chief": (Group(replicas=1, cpu=1.0, memory_bytes=GIB),)})
+    with pytest.raises(InputError, match="A TrainJob has no chief, but plan p-1 has") as caught:
+        TrainJobExecutor().render(plan().model_copy(update={"target": target}))
     assert "executor jobset" in caught.value.remedy
+
+
+def test_plan_without_workers_is_refused() -> None:
+    target = Allocation(worker=(), ps=(Group(replicas=1, cpu=1.0, memory_bytes=GIB),), batch_size=512)
+    with pytest.raises(InputError, match="A TrainJob needs at least one worker; plan p-1 has none"):
+        TrainJobExecutor().render(plan().model_copy(update={"target": target}))
 
 
 def test_priority_class_that_only_a_runtime_can_set_is_refused() -> None:
@@ -132,6 +146,73 @@ def test_invalid_field_is_named(right: str, wrong: str, message: str) -> None:
     text = text.replace(right, wrong)
     with pytest.raises(InputError, match=message):
         TrainJobExecutor().parse(text)
+
+
+PUSHED = {"name": "samples", "value": "5120"}
+
+
+@pytest.mark.parametrize(
+    ("pushed", "samples"),
+    [
+        ({"progressPercentage": 25, "metrics": [{"name": "loss", "value": "0.3"}, PUSHED]}, 5120),
+        ({"progressPercentage": 25, "metrics": [{"name": "samples", "value": "5k"}]}, 2500),
+        ({"progressPercentage": 25}, 2500),
+        ({"metrics": [{"name": "loss", "value": "0.3"}]}, None), ({"progressPercentage": 0}, 0), ({}, None),
+        (None, None),
+    ],
+)  # fmt: skip
+def test_status_tells_samples_by_a_metric_or_a_percentage(pushed: dict[str, Any] | None, samples: int | None) -> None:
+    job = Job(command=COMMAND, training=Training(samples=10_000))
+    job_object = {"status": {"trainerStatus": pushed}}
+    assert TrainJobExecutor().reported_samples(job_object, job) == samples
+    assert TrainJobExecutor().reported_samples({}, job) is None
+
+
+def test_percentage_of_an_unknown_number_of_samples_tells_none() -> None:
+    job_object = {"status": {"trainerStatus": {"progressPercentage": 25}}}
+    assert TrainJobExecutor().reported_samples(job_object, Job(command=COMMAND)) is None
+
+
+def test_status_counts_where_logs_tell_no_samples(tmp_path: Path) -> None:
+    with stand_in() as server:
+        executor = TrainJobExecutor(kubeconfig=server.kubeconfig(tmp_path))
+        handle = executor.launch(plan())
+        server.set_status("TrainJob", "ctr", {"trainerStatus": {"metrics": [PUSHED]}})
+        server.odd = lambda _, path, answer: "loss 0.3" if path.endswith("/log") else answer
+        assert executor.observe(handle).samples_trained == 5120
+        sums = {"samples": 700, "steps": 7, "at_s": 1.0}
+        line = f"sizewright-progress {json.dumps({'process': 7, 'sums': sums, 'container': {}})}"
+        server.odd = lambda _, path, answer: line if path.endswith("/log") else answer
+        assert executor.observe(handle).samples_trained == 4 * 700, "of each replica"
+        del server.objects["TrainJob", "default", "ctr"]["status"]
+        assert executor.observe(handle).samples_trained == 4 * 700
+
+
+def test_pushed_progress_is_observed(tmp_path: Path) -> None:
+    with stand_in() as server:
+
+        def write(push: Push) -> int:
+            server.set_status("TrainJob", push.path.split("/")[-2], push.body)
+            return 200
+
+        executor = TrainJobExecutor(kubeconfig=server.kubeconfig(tmp_path))
+        handle = executor.launch(plan())
+        server.odd = lambda _, path, answer: "" if path.endswith("/log") else answer
+        variables = {
+            each["name"]: each["value"]
+            for each in server.objects["TrainJob", "default", "ctr"]["spec"]["trainer"]["env"]
+            if "value" in each
+        }
+        with status_server(tmp_path, write) as pushed_to:
+            env = pushed_to.environment(**variables | {"RANK": "0", "SIZEWRIGHT_INDEX": "0"})
+            program = "import sizewright, time; sizewright.log_samples(64); time.sleep(60)"
+            with subprocess.Popen([sys.executable, "-c", program], env=os.environ | env) as process:
+                try:
+                    while not executor.observe(handle).samples_trained:
+                        time.sleep(0.05)
+                finally:
+                    process.kill()
+        assert executor.observe(handle).samples_trained == 4 * 64, "of four workers"
 
 
 @pytest.mark.parametrize(
