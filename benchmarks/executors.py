@@ -9,8 +9,8 @@ from __future__ import annotations
 import random
 import time
 from collections import defaultdict
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 import yaml
@@ -33,14 +33,33 @@ _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 TARGETS = {"round_trips": "all of the cases", "cases": ">= 10000", "invalid_manifests": "0", "render_ms": "<= 20"}
 
 
+class Manifests(NamedTuple):
+    """What came of the manifests of random plans, and the milliseconds to write one by executor (99th percentile)."""
+
+    cases: int
+    round_trips: int
+    invalid: int
+    render_ms: dict[str, float]
+
+
 def main() -> None:
+    made = written_and_read(CASES, NAMES)
+    figures = {
+        "cases": float(made.cases), "round_trips": float(made.round_trips), "invalid_manifests": float(made.invalid),
+        "render_ms": max(made.render_ms.values()),
+    }  # fmt: skip
+    finish("executors", figures, TARGETS, {"render_ms_p99": made.render_ms})
+
+
+def written_and_read(cases: int, names: Sequence[str]) -> Manifests:
+    """Write, validate and read back a number of random plans, in turn by each executor."""
     rng = random.Random(1)
-    executors: dict[str, Any] = {name: get_executor(name) for name in NAMES}
+    executors: dict[str, Any] = {name: get_executor(name) for name in names}
     validators = {kind: validator(kind) for kind in (*KINDS.values(), WITH_PS)}
     durations_ms: dict[str, list[float]] = defaultdict(list)
     round_trips, invalid, failures = 0, 0, []
-    for number in range(CASES):
-        name = NAMES[number % len(NAMES)]
+    for number in range(cases):
+        name = names[number % len(names)]
         executor = executors[name]
         plan = random_plan(rng, max_groups=_max_groups(executor), max_name_length=_max_name_length(executor))
         plan = _that_fits(plan, executor)
@@ -59,11 +78,7 @@ def main() -> None:
         print(
             f"{name:<10}{len(durations):>7} rendered, {median_ms:7.2f} ms (median), {p99_ms:7.2f} ms (99th percentile)"
         )
-    figures = {
-        "cases": float(CASES), "round_trips": float(round_trips), "invalid_manifests": float(invalid),
-        "render_ms": max(slowest.values()),
-    }  # fmt: skip
-    finish("executors", figures, TARGETS, {"render_ms_p99": slowest})
+    return Manifests(cases, round_trips, invalid, slowest)
 
 
 def _max_groups(executor: Any) -> int:

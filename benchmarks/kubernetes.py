@@ -1,8 +1,11 @@
-"""The operator with many waiting jobs: how fast it sizes them, and what that costs: `make bench NAME=kubernetes`.
+"""Kubernetes: manifests, an operator with many waiting jobs, and resizes of running pods: `make bench NAME=kubernetes`.
 
-RayJobs of several descriptions wait at once on a stand-in for an API server, which runs in a process of its own. One
-operator sizes them from the shipped prior. `suspended_to_patched_s` is the 99th percentile of the seconds from the
-operator's start until a job has its sizes.
+Random plans are written as manifests of every kind, validated and read back; others are written into random base
+manifests with odd fields, of which all but sizes must be kept. RayJobs of several descriptions wait at once on a stand-in
+for an API server, which runs in a process of its own, and one operator sizes them from the shipped prior.
+`suspended_to_patched_s` is the 99th percentile of the seconds from the operator's start until a job has its sizes. Jobs
+whose memory grows beyond their limits run as processes: `oom_avoided` is the share of those that end well where the
+operator resizes them, `oom_without` the share of others that break.
 """
 
 from __future__ import annotations
@@ -21,10 +24,20 @@ from typing import Any
 import numpy as np
 import yaml
 
+from benchmarks._base_manifests import kept_fields
 from benchmarks._report import choose, finish
+from benchmarks._resizing import change_figures, growth_figures
+from benchmarks.executors import KINDS, written_and_read
 
+CASES, BASES, GROWING, CHANGES = choose(10_000, 1_000, 30), choose(100, 20, 1), choose(4, 2, 1), choose(5, 3, 1)
 JOBS, DESCRIPTIONS = choose(1000, 200, 6), choose(50, 10, 2)
 TARGETS = {
+    "round_trips": "all of the cases",
+    "cases": "≥ 10,000",
+    "invalid_manifests": "0",
+    "render_ms": "≤ 20",
+    "kept_fields": "1.0",
+    "oom_avoided": "1.0",
     "jobs_sized_per_s": "≥ 5",
     "suspended_to_patched_s": "≤ 120 (99 % of the jobs)",
     "operator_memory_mib": "≤ 300",
@@ -66,6 +79,25 @@ def serve(folder: str, pipe: Connection) -> None:
 
 
 def main() -> None:
+    figures = manifest_figures() | operator_figures() | growth_figures(GROWING) | change_figures(CHANGES)
+    finish("kubernetes", figures, TARGETS | {"left_waiting": "0"}, {"descriptions": DESCRIPTIONS})
+
+
+def manifest_figures() -> dict[str, float]:
+    made = written_and_read(CASES, list(KINDS))
+    kept = [kept_fields(name, kind, BASES, seed=1) for name, kind in KINDS.items()]
+    return {
+        "cases": float(made.cases),
+        "round_trips": float(made.round_trips),
+        "invalid_manifests": float(made.invalid),
+        "render_ms": max(made.render_ms.values()),
+        "kept_fields": sum(each for each, _ in kept) / sum(total for _, total in kept),
+        "base_fields": float(sum(total for _, total in kept)),
+    }
+
+
+def operator_figures() -> dict[str, float]:
+    """Size many waiting jobs."""
     context = multiprocessing.get_context("spawn")
     with tempfile.TemporaryDirectory() as folder:
         pipe, theirs = context.Pipe()
@@ -83,7 +115,7 @@ def main() -> None:
         pipe.send("done")
         patched, calls, waiting = pipe.recv()
         server.join()
-    figures = {
+    return {
         "jobs": float(JOBS),
         "left_waiting": float(waiting),
         "jobs_sized_per_s": JOBS / duration_s,
@@ -91,7 +123,6 @@ def main() -> None:
         "operator_memory_mib": memory_mib,
         "api_calls_per_job": calls / JOBS,
     }
-    finish("kubernetes", figures, TARGETS | {"left_waiting": "0"}, {"descriptions": DESCRIPTIONS})
 
 
 if __name__ == "__main__":

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 import sizewright as sw
 from sizewright.executors.kubernetes.api import KubeApi
@@ -21,24 +20,13 @@ from sizewright.operator.tuner import TuningSettings
 from sizewright.profiler.measure.measure import Timing
 from sizewright.recommender.control.resize import Resizing
 from sizewright.runtime.plan_files import launch_plan
-from sizewright.spec import Allocation, Group, Handle, Job, Recommendation
-from sizewright.spec.recommendation import Evidence
+from sizewright.spec import Allocation, Handle, Job, Recommendation
+from tests.helpers.growing_job import as_it_is, growing_job, put_suspended
 from tests.helpers.process_node import ProcessNode, process_node
 from tests.helpers.stand_in import StandIn
 
 pytestmark = pytest.mark.long
 EXAMPLE = Path(__file__).parents[2] / "examples/own_code/torch_ddp.py"
-GROWS = """
-import time
-from sizewright import log_samples
-kept = []
-for step in range(250):
-    kept.append(bytearray(b"x" * (1 << 20)))
-    log_samples(1000)
-    time.sleep(0.1)
-"""
-LIMIT_MIB = 128
-"""The script needs about twice as much."""
 
 
 @pytest.fixture
@@ -55,13 +43,6 @@ def take_turns(operator: Operator, until: Any, patience_s: float) -> None:
         operator.turn()
         assert not operator.errors
         time.sleep(1.0)
-
-
-def put_suspended(server: StandIn, kind: str, document: dict[str, Any], described: dict[str, Any], **more: str) -> None:
-    document["metadata"]["labels"] = {labels.SIZE: labels.START}
-    document["metadata"]["annotations"] = {labels.JOB: yaml.safe_dump(described), **more}
-    document["spec"]["suspend"] = True
-    server.create(kind, "default", document)
 
 
 def told(server: StandIn, name: str, reason: str) -> list[str]:
@@ -113,39 +94,6 @@ def test_job_is_tried_sized_and_trains(server: StandIn, api: KubeApi, node: Proc
     (worker,) = executor.sizes_of(job_object)["worker"]
     take_turns(operator, lambda: executor.observe(handle).samples_trained > 0, 120)
     assert len(executor.observe(handle).of("worker")) == worker.replicas
-
-
-def growing_job(name: str) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return a Job whose memory grows beyond its limit, and its description."""
-    described = {
-        "name": name,
-        "command": {"run": ["python", "-c", GROWS]},
-        "training": {"batch_size": 1000, "samples": 250_000},
-        "bounds": {"worker": {"replicas": [1, 1], "cpu": [0.2, 0.5], "memory": ["64Mi", "1Gi"]}},
-    }
-    amounts = {"cpu": "500m", "memory": f"{LIMIT_MIB}Mi"}
-    container = {
-        "name": "main",
-        "image": "ours:1",
-        "command": ["python", "-c", GROWS],
-        "env": [{"name": "SIZEWRIGHT_PROGRESS", "value": "stdout"}],
-        "resources": {"requests": dict(amounts), "limits": dict(amounts)},
-    }
-    document = {
-        "apiVersion": "batch/v1",
-        "kind": "Job",
-        "metadata": {"name": name, "namespace": "default"},
-        "spec": {"parallelism": 1, "template": {"spec": {"restartPolicy": "Never", "containers": [container]}}},
-    }
-    return document, described
-
-
-def as_it_is(job: Job) -> Recommendation:
-    worker = Group(replicas=1, cpu=0.5, memory_bytes=LIMIT_MIB * MIB)
-    target = Allocation(worker=(worker,), ps=(), batch_size=job.training.batch_size)
-    return Recommendation(
-        status="ok", job=job.name, target=target, evidence=Evidence(trials=3, model="default"), reasons=("As it was.",)
-    )
 
 
 def test_growing_memory_is_resized_without_a_restart(server: StandIn, api: KubeApi, node: ProcessNode) -> None:
