@@ -1,11 +1,12 @@
 """Kubernetes: manifests, an operator with many waiting jobs, and resizes of running pods: `make bench NAME=kubernetes`.
 
 Random plans are written as manifests of every kind, validated and read back; others are written into random base
-manifests with odd fields, of which all but sizes must be kept. RayJobs of several descriptions wait at once on a stand-in
-for an API server, which runs in a process of its own, and one operator sizes them from the shipped prior.
+manifests with odd fields, of which all but sizes must be kept. RayJobs of several descriptions wait at once on a
+stand-in for an API server, which runs in a process of its own, and one operator sizes them from the shipped prior.
 `suspended_to_patched_s` is the 99th percentile of the seconds from the operator's start until a job has its sizes. Jobs
 whose memory grows beyond their limits run as processes: `oom_avoided` is the share of those that end well where the
-operator resizes them, `oom_without` the share of others that break.
+operator resizes them, `oom_without` the share of others that break. `resize_s` and `restart_s` are the seconds from the
+request for other cores until the job trains with them; its progress is seen once a second.
 """
 
 from __future__ import annotations
