@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from sizewright.api.applying import apply, manifest, remarks_on
     from sizewright.api.checking import doctor
     from sizewright.api.inputs import assign_job, check_log, counted_job, job_hash, load_job, open_store
+    from sizewright.api.placing import place_tables
     from sizewright.api.priors import (
         SHIPPED_BANK,
         SHIPPED_PRIOR,
@@ -35,6 +36,7 @@ _NAMES = {
     "sizewright.api.applying": ("apply", "manifest", "remarks_on"),
     "sizewright.api.checking": ("doctor",),
     "sizewright.api.inputs": ("assign_job", "check_log", "counted_job", "job_hash", "load_job", "open_store"),
+    "sizewright.api.placing": ("place_tables",),
     "sizewright.api.priors": (
         "SHIPPED_BANK", "SHIPPED_PRIOR", "compare_priors", "drift", "learn_prior", "load_prior", "measure_bank",
         "open_registry", "retrain",
@@ -73,6 +75,7 @@ __all__ = [
     "memory",
     "open_registry",
     "open_store",
+    "place_tables",
     "plan",
     "predict",
     "profile",

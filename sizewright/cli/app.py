@@ -16,6 +16,7 @@ from sizewright.cli import (
     memory,
     models,
     operator,
+    place,
     predict,
     profile,
     recommend,
@@ -67,6 +68,7 @@ app.command("apply")(apply.apply)
 app.command("allocate")(allocate.allocate)
 app.command("simulate")(simulate.simulate)
 app.command("memory")(memory.memory)
+app.command("place")(place.place)
 app.command("retrain")(retrain.retrain)
 app.add_typer(operator.app, name="operator")
 app.add_typer(trials.app, name="trials")

@@ -28,6 +28,7 @@ from sizewright.spec.recommendation import (
     SimilarJob,
 )
 from sizewright.spec.simulation import SimulatedDecision, SimulatedRun, SimulationAnswer, SimulationRow
+from sizewright.spec.table_placement import PlacedServer, TablePart, TablePlacement
 
 __all__ = [
     "CRITEO_KAGGLE_ROWS",
@@ -65,6 +66,7 @@ __all__ = [
     "Objective",
     "Optimizer",
     "Outcome",
+    "PlacedServer",
     "Plan",
     "PredictedAllocation",
     "Prediction",
@@ -98,6 +100,8 @@ __all__ = [
     "Sizes",
     "Status",
     "TableMemory",
+    "TablePart",
+    "TablePlacement",
     "Tables",
     "Training",
 ]

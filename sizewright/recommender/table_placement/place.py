@@ -1,0 +1,153 @@
+"""Place the embedding tables of a job: whole where that balances the servers, else in parts by rows."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from sizewright.errors import InputError
+from sizewright.formatting import format_bytes, format_count
+from sizewright.models.memory.memory_model import state_floats
+from sizewright.recommender.table_placement.assignment import Assignment, Floats, Ints, assign
+from sizewright.spec import Job, PlacedServer, TablePart, TablePlacement
+
+_GOOD_GAP = 0.01
+"""Tables are split until the largest load is within this share of the mean."""
+_SOLVER_S = 0.6
+_FLOAT_BYTES = 4
+
+
+def place_tables(
+    job: Job, servers: int, *, memory_bytes: int = 0, loads: Sequence[float] | None = None, whole: bool = False
+) -> TablePlacement:
+    """Return which server holds which rows, so that the largest load is as small as possible.
+
+    `memory_bytes` is that of each server for weights and optimizer state; 0 for no limit. `loads` are the loads of the
+    tables in any unit; without them the load of a table is the floats that a sample reads of it, pooling × dimension. A
+    part of a table has its share of the rows as share of the load. With `whole` no table is split.
+
+    Raises InputError if the tables do not fit.
+    """
+    rows = np.array(job.model.tables.sizes(), dtype=np.int64)
+    floats = [width + state_floats(job.model.optimizer.name, width) for width in job.model.row_widths]
+    sizes = rows * np.array(floats, dtype=float) * _FLOAT_BYTES
+    read = [pooling * dim for pooling, dim in zip(job.model.tables.poolings, job.model.tables.dims, strict=True)]
+    load = np.array(read if loads is None else loads, dtype=float)
+    capacity = float(memory_bytes or math.inf)
+    _check(sizes, servers, capacity, whole=whole)
+    if whole:
+        counts = np.ones(len(rows), dtype=np.int64)
+        found = assign(load, sizes, servers, capacity, seconds=_SOLVER_S)
+    else:
+        counts, found = _split_until_balanced(rows, load, sizes, servers, capacity)
+    if found is None:
+        raise InputError(
+            f"No placement of the tables was found that fits on {format_count(servers, 'server')} with "
+            f"{format_bytes(capacity)} each.",
+            "Give the servers more memory, or take one more.",
+        )
+    loads_of, _, _ = _parts(rows, load, sizes, counts)
+    peak = float(np.bincount(found.server, loads_of, servers).max())
+    return TablePlacement(
+        job=job.name,
+        servers=_servers(rows, load, sizes, counts, found.server, servers),
+        largest_load=peak / load.sum(),
+        gap=max(0.0, 1 - (found.bound if whole else _least_load(rows, load, servers)) / peak),
+        split=tuple(int(table) for table in np.flatnonzero(counts > 1)),
+        load_of="the floats that a sample reads of it" if loads is None else "as measured",
+    )
+
+
+def _check(sizes: Floats, servers: int, capacity: float, *, whole: bool) -> None:
+    """Raise InputError for tables that cannot fit in any way."""
+    if sizes.sum() > servers * capacity:
+        needed = math.ceil(sizes.sum() / capacity)
+        raise InputError(
+            f"The tables have {format_bytes(sizes.sum())} of weights and optimizer state, and "
+            f"{format_count(servers, 'server')} of {format_bytes(capacity)} have less.",
+            f"Take {needed} servers or more, or give them more memory.",
+        )
+    if whole and sizes.max() > capacity:
+        table = int(np.argmax(sizes))
+        raise InputError(
+            f"Table {table} alone has {format_bytes(sizes[table])}, more than a server's {format_bytes(capacity)}.",
+            "Let tables be split by rows, or give the servers more memory.",
+        )
+
+
+def _split_until_balanced(
+    rows: Ints, load: Floats, sizes: Floats, servers: int, capacity: float
+) -> tuple[Ints, Assignment | None]:
+    """Return the number of parts of each table, and the servers of the parts.
+
+    Tables begin whole, but for those that are larger than a server's memory or its fair share of the load. As long as
+    the largest load is too high, or the parts do not fit, the largest part of the fullest server is split further.
+    """
+    bound, most = _least_load(rows, load, servers), np.minimum(rows, servers)
+    least = np.maximum(np.ceil(load / bound - 1e-9), np.ceil(sizes / capacity - 1e-9)).astype(np.int64)
+    counts = np.minimum(np.maximum(least, 1), most)
+    while True:
+        loads_of, sizes_of, table_of = _parts(rows, load, sizes, counts)
+        found = assign(loads_of, sizes_of, servers, capacity, seconds=0.0)
+        weight = sizes_of if found is None else loads_of
+        if found is None:
+            candidates = np.arange(len(table_of))
+        else:
+            filled = np.bincount(found.server, loads_of, servers)
+            if filled.max() <= (1 + _GOOD_GAP) * bound:
+                return counts, found
+            candidates = np.flatnonzero(found.server == int(np.argmax(filled)))
+        candidates = candidates[counts[table_of[candidates]] < most[table_of[candidates]]]
+        if not candidates.size:
+            return counts, assign(loads_of, sizes_of, servers, capacity, seconds=_SOLVER_S)
+        counts[table_of[candidates[int(np.argmax(weight[candidates]))]]] += 1
+
+
+def _least_load(rows: Ints, load: Floats, servers: int) -> float:
+    """Return what the largest load cannot be below, however tables are split: a row lies on one server."""
+    return float(max(load.sum() / servers, (load / np.minimum(rows, servers)).max()))
+
+
+def _parts(rows: Ints, load: Floats, sizes: Floats, counts: Ints) -> tuple[Floats, Floats, Ints]:
+    """Return load, size and table of each part, table by table."""
+    table_of = np.repeat(np.arange(len(rows)), counts)
+    share = np.concatenate([np.diff(_edges(int(n), int(k))) / n for n, k in zip(rows, counts, strict=True)])
+    return load[table_of] * share, sizes[table_of] * share, table_of
+
+
+def _edges(rows: int, count: int) -> Ints:
+    """Return the first rows of `count` almost equal parts of a table, and its number of rows."""
+    return np.arange(count + 1, dtype=np.int64) * rows // count
+
+
+def _servers(
+    rows: Ints, load: Floats, sizes: Floats, counts: Ints, server: Ints, servers: int
+) -> tuple[PlacedServer, ...]:
+    parts: list[list[TablePart]] = [[] for _ in range(servers)]
+    number = 0
+    for table, count in enumerate(counts):
+        edges = _edges(int(rows[table]), int(count))
+        for first, end in itertools.pairwise(edges):
+            share = (end - first) / rows[table]
+            parts[server[number]].append(
+                TablePart(
+                    table=table,
+                    first_row=int(first),
+                    rows=int(end - first),
+                    load=float(load[table] * share / load.sum()),
+                    memory_bytes=round(sizes[table] * share),
+                )
+            )
+            number += 1
+    return tuple(
+        PlacedServer(
+            server=n,
+            load=sum(part.load for part in of_server),
+            memory_bytes=sum(part.memory_bytes for part in of_server),
+            parts=tuple(of_server),
+        )
+        for n, of_server in enumerate(parts)
+    )
