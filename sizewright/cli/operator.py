@@ -247,6 +247,7 @@ def manifests(
 
     It gets SIZEWRIGHT_STORE and other variables from the secret sizewright-operator, where there is one.
     """
+    import itertools
     import sys
 
     from sizewright.cli.output import show_data
@@ -255,8 +256,10 @@ def manifests(
 
     words = [word for name in namespace or [] for word in ("--namespace", name)]
     words += options or []
-    endings = {word.lower().rpartition("=")[2] for word in words}
-    does = Activities("--dry-run" in words, "--recreate" in words, "trials" in endings, "--resize" in words)
+    policies = [after for word, after in itertools.pairwise([*words, ""]) if word == "--without-data"]
+    policies += [word.partition("=")[2] for word in words if word.startswith("--without-data=")]
+    runs_trials = Policy.trials.value in map(str.lower, policies)
+    does = Activities("--dry-run" in words, "--recreate" in words, runs_trials, "--resize" in words)
     objects = operator_manifests(image, install_in, words, namespace or [], does)
     if output is Format.table:
         sys.stdout.write("---\n".join(to_yaml([], document) for document in objects))

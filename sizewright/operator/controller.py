@@ -10,7 +10,7 @@ import itertools
 import logging
 import time
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
@@ -20,6 +20,7 @@ from sizewright.datasets.trials.trial import Trial
 from sizewright.errors import EngineError, InputError, SizewrightError
 from sizewright.executors.kubernetes.api import KubeApi
 from sizewright.executors.kubernetes.cluster_executor import QUEUE_LABEL
+from sizewright.executors.kubernetes.merge_patch import merge_patch, merged
 from sizewright.executors.kubernetes.objects import seconds_of
 from sizewright.executors.plan_annotations import OF_A_PLAN, REASON, has_plan, plan_annotations
 from sizewright.operator import labels
@@ -28,7 +29,6 @@ from sizewright.operator.job_copies import JobCopies
 from sizewright.operator.job_description import describe_job
 from sizewright.operator.job_kinds import JobKind, job_kinds
 from sizewright.operator.labels import annotations_of, name_of
-from sizewright.operator.merge_patch import merge_patch, merged
 from sizewright.operator.metrics import OperatorMetrics
 from sizewright.operator.trial_jobs import TrialJobs, TrialSettings
 from sizewright.operator.tuner import Tuner, TuningSettings
@@ -119,6 +119,7 @@ class Operator:
             api,
             self._recorded,
             settings.trials,
+            settings.rails,
             settings.limit_s,
             lambda job_object, message: self._tell(job_object, "Trial", message),
             now,
@@ -143,7 +144,8 @@ class Operator:
         handled, unread = 0, set[tuple[str, str]]()
         self.errors, self._known_jobs, self._seen = [], None, set()
         self._restore()
-        self._look_at_trials()
+        self._keep(self._trials.look(self._kinds, self._settings.namespaces))
+        measured = set[str]()
         for kind, namespace in itertools.product(self._kinds, self._settings.namespaces):
             self._check()
             self._metrics.alive()
@@ -158,8 +160,8 @@ class Operator:
             self._seen.update(map(_uid, found))
             self._places.update(dict.fromkeys(map(_uid, found), (executor.kind, namespace)))
             for job_object in found:
-                if not kind.is_suspended(job_object) or _is_sized(job_object):
-                    self._trials.end(job_object)
+                if kind.is_suspended(job_object) and not _is_sized(job_object) and self._measures(job_object):
+                    measured.add(_uid(job_object))
                 if self._tuner and self._may_tune(kind, job_object):
                     began_s = self._clock()
                     self._check()
@@ -175,6 +177,9 @@ class Operator:
                     self._pause_since(began_s)
                 else:
                     self._tell_of_running(kind, job_object)
+        if not self._settings.dry_run:
+            self._check()
+            self._keep(self._trials.end_all_but(measured, unread))
         self._forget_all_but({uid for uid, place in self._places.items() if uid in self._seen or place in unread})
         self._metrics.turned()
         return handled
@@ -206,14 +211,11 @@ class Operator:
             and annotations_of(job_object).get(labels.RESIZE) != "no"
         )
 
-    def _look_at_trials(self) -> None:
-        """Look at the trial jobs that run."""
-        if self._settings.policy == "trials":
-            try:
-                self._trials.look(self._kinds, self._settings.namespaces)
-            except SizewrightError as error:
-                self._metrics.failed()
-                self.errors.append(error)
+    def _keep(self, errors: Iterable[SizewrightError]) -> None:
+        """Keep errors of this turn that are of no single job."""
+        for error in errors:
+            self._metrics.failed()
+            self.errors.append(error)
 
     def _recorded(self, trial: Trial) -> None:
         self._record(trial)

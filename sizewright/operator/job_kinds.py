@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -25,6 +26,9 @@ _SWITCHES: Mapping[type[ClusterExecutor], tuple[str, ...]] = {
     PyTorchJobExecutor: ("spec", "runPolicy", "suspend"),
     BatchJobs: _IN_SPEC,
 }
+
+
+_DEADLINE = "activeDeadlineSeconds"
 
 
 class JobKind(NamedTuple):
@@ -57,6 +61,17 @@ class JobKind(NamedTuple):
         if not all(roles.values()):
             raise InputError(f"Its annotation {ROLES} is '{text}'.", "Write ROLE=NAME, with commas between several.")
         return self._replace(executor=type(self.executor)(api=api, roles=roles, base=base, clock=clock))
+
+    def with_deadline(self, job_object: Mapping[str, Any], seconds: float) -> dict[str, Any]:
+        """Return a copy of a job which the cluster ends after some seconds, where the kind has a field for that."""
+        ended = copy.deepcopy(dict(job_object))
+        if self.executor.kind == "JobSet":
+            specs = [each["template"]["spec"] for each in ended["spec"]["replicatedJobs"]]
+        else:
+            specs = [ended["spec"]["runPolicy"] if self.switch[1:-1] else ended["spec"]]
+        for spec in specs:
+            spec[_DEADLINE] = max(1, round(min(seconds, spec.get(_DEADLINE, seconds))))
+        return ended
 
     def resumed(self) -> dict[str, Any]:
         """Return the change that resumes a job."""

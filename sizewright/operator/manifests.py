@@ -61,6 +61,7 @@ def _rules(does: Activities) -> list[dict[str, Any]]:
         by_group.setdefault(group, []).append(plural)
     rules = [_rule(group, plurals, verbs) for group, plurals in by_group.items()]
     rules += [_rule("", ["configmaps"], ["get"]), _rule("", ["events"], ["create"])]
+    rules += [_rule("trainer.kubeflow.org", ["trainingruntimes"], ["get"])]
     observes = does.tunes or runs_trials
     if observes or recreates:
         rules += [_rule("", ["pods"], ["list"])]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import tempfile
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -16,13 +17,18 @@ from sizewright.executors.plan_annotations import read_plan
 from sizewright.executors.yaml_documents import to_yaml
 from sizewright.operator.decide import ASKED_BY
 from sizewright.operator.job_kinds import JobKind
+from sizewright.operator.labels import name_of
 from sizewright.recommender.control.resize import Resizer, Resizing
 from sizewright.runtime.guardrails import check_rails
 from sizewright.runtime.plan_files import adjust_plan
 from sizewright.spec import Allocation, Handle, Job, Plan, Rails
 
+_LOG = logging.getLogger(__name__)
+
 _RETRY_S = 300.0
 """A job that could not be resized is left alone for so long."""
+_RESIZE_TIMEOUT_S = 10.0
+"""Other jobs wait while the nodes of one carry out a resize."""
 
 Told = Callable[[Mapping[str, Any], str, str, str], None]
 """Gets the object of a job, a reason in one word, a message, and the kind of the Event."""
@@ -88,8 +94,10 @@ class Tuner:
             watched.next_s = self._clock() + self._settings.every_s
             try:
                 self._look_at(watched, kind, job_object)
-            except SizewrightError as error:
+            except Exception as error:  # one job must not stop the others
                 watched.next_s = self._clock() + _RETRY_S
+                if not isinstance(error, SizewrightError):
+                    _LOG.exception(f"{name_of(job_object)} could not be resized.")
                 self._cannot(watched, job_object, str(error))
             return True
         return False
@@ -106,6 +114,13 @@ class Tuner:
         current = metrics.allocation
         if current is None:
             return
+        if mixed := [role for role in ("worker", "ps") if len(getattr(current, role)) > 1]:
+            self._cannot(
+                watched,
+                job_object,
+                f"Its pods of role {mixed[0]} have several sizes, as after one was replaced; they are left alone.",
+            )
+            return
         takes_s = self._settings.every_s + watched.executor.change_cost(_resize_plan(watched.job, current)).upper
         action = watched.resizer.act(self._clock(), metrics, current, takes_s)
         if action is None:
@@ -117,8 +132,8 @@ class Tuner:
         check_rails(plan, self._rails)
         sentence = f"Pods are resized to {action.target.describe()}. {action.reason}"
         if self._dry_run:
-            if watched.told != (target := action.target.describe()):  # the numbers of the sentence vary
-                watched.told = target
+            if watched.told != (kinds := " ".join(sorted(each.kind for each in action.reasons))):  # numbers vary
+                watched.told = kinds
                 self._told(job_object, "WouldResize", f"Nothing is changed. {sentence}", "Normal")
             return
         self._adjust(kind, handle, plan.model_copy(update={"asked_by": ASKED_BY}))
@@ -137,6 +152,8 @@ class Tuner:
             base.write_text(to_yaml([], kind.executor.as_created(job_object)), encoding="utf-8")
             executor = kind.for_job(job_object, self._api, base, self._now).executor
             executor.may_restart = False
+            executor.merges_changes = True
+            executor.resize_timeout_s = _RESIZE_TIMEOUT_S
             executor.adjust(handle, plan)
 
     def _cannot(self, watched: _Watched, job_object: Mapping[str, Any], why: str, message: str = "") -> None:

@@ -197,8 +197,8 @@ class StandIn:
                 self.pods[name]["status"] = {"phase": "Running", "observedGeneration": 1}
                 self.pods[name]["began"] = time.time()
 
-    def merge(self, kind: str, namespace: str, name: str, body: Object, dry_run: bool) -> Object:
-        """Merge a patch into an object (RFC 7396)."""
+    def merge(self, kind: str, namespace: str, name: str, body: Object, manager: str, dry_run: bool) -> Object:
+        """Merge a patch into an object (RFC 7396); its fields have another owner then than those that are applied."""
         with self.lock:
             if (before := self.objects.get((kind, namespace, name))) is None:
                 raise RefusedError(404, f"{name} not found")
@@ -210,6 +210,8 @@ class StandIn:
             after["metadata"]["resourceVersion"] = str(int(before["metadata"].get("resourceVersion", 0)) + 1)
             if not dry_run:
                 self.objects[kind, namespace, name] = after
+                owned = {path for path, _ in _leaves({**body, "metadata": {"name": name, "namespace": namespace}})}
+                self.owners.setdefault((kind, namespace, name), {}).update(dict.fromkeys(owned, f"{manager} Update"))
                 self.reconcile()
             return after
 
@@ -379,7 +381,8 @@ def _handler(stand: StandIn) -> type[BaseHTTPRequestHandler]:
                 assert self.headers["Content-Type"] == "application/strategic-merge-patch+json"
                 return stand.resize(name, body, query.get("dryRun") == "All")
             if method == "PATCH" and self.headers["Content-Type"] == "application/merge-patch+json":
-                return stand.merge(kind, namespace, name, body, query.get("dryRun") == "All")
+                dry = query.get("dryRun") == "All"
+                return stand.merge(kind, namespace, name, body, query.get("fieldManager", ""), dry)
             if method == "POST":
                 return stand.create(kind, namespace, body)
             if method == "PUT":

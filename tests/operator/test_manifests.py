@@ -22,6 +22,8 @@ from tests.helpers.suspended_jobs import JOB_FILE, KINDS, suspended
 from tests.operator.test_controller import no_answer, put, sized_answer
 
 Rule = tuple[str, str, str]
+RUNTIMES = ("trainer.kubeflow.org", "trainingruntimes", "get")
+"""Asked for by TrainJobs that have a runtime of their own name."""
 
 
 def objects(watched: Sequence[str] = (), **does: bool) -> dict[str, dict[str, Any]]:
@@ -69,6 +71,7 @@ def test_permissions_are_those_of_the_calls(mode: str, server: StandIn, api: Kub
     verbs = ("get", "create", "delete") if recreates else ("get",)
     unused = {(*each, verb) for each in (can_change if recreates else RESOURCES) for verb in verbs}
     unused |= {("coordination.k8s.io", "leases", "update")}  # to renew it later
+    unused |= {RUNTIMES}
     made, rules = calls(server), allowed(objects(dry_run=dry_run, recreates=recreates))
     assert made <= rules
     assert rules - made <= unused
@@ -79,14 +82,14 @@ def test_trial_jobs_need_the_calls_that_they_make(server: StandIn, api: KubeApi)
         described = {JOB: yaml.safe_dump(JOB_FILE | {"command": {"run": executor}}), TRIALS: "yes"}
         put(server, executor, suspended(executor, f"{executor}-ctr", **described))
     settings = OperatorSettings(policy="trials", jobs_per_s=1000.0, trials=TrialSettings(at_once=99, cores=2))
-    for _ in range(3):
+    for _ in range(4):
         Operator(api, no_answer, settings=settings).turn()
         for pod in server.pods.values():
             pod["began"] -= 60
     made, rules = calls(server), allowed(objects(runs_trials=True))
     assert made <= rules
     by_lease = {("coordination.k8s.io", "leases", verb) for verb in ("create", "get", "update")}
-    assert rules - made <= by_lease | {("", "configmaps", "get")} | {(*each, "get") for each in RESOURCES}
+    assert rules - made <= by_lease | {("", "configmaps", "get"), RUNTIMES} | {(*each, "get") for each in RESOURCES}
 
 
 def test_namespaces_need_no_cluster_role() -> None:

@@ -204,3 +204,27 @@ def test_permissions_are_enough(
     assert len(told(server, "Resized")) == len(IN_PLACE)
     applied = {("kubeflow.org", "pytorchjobs", "create")}  # an apply with a uid changes what exists
     assert calls(server) - applied <= allowed(objects(tunes=True))
+
+
+def test_pods_of_several_sizes_are_told_once(
+    server: StandIn, operator: Callable[..., Operator], pods: Pods, clock: Clock
+) -> None:
+    running = operator()
+    start(server, running)
+    next(iter(server.pods.values()))["spec"]["containers"][0]["resources"]["requests"]["memory"] = "1024Mi"
+    pods.cores = 1.0
+    turns(running, clock, 80)
+    assert told(server, "CannotResize") == [
+        "Its pods of role worker have several sizes, as after one was replaced; they are left alone."
+    ]
+
+
+def test_node_that_takes_long_is_told(
+    server: StandIn, operator: Callable[..., Operator], pods: Pods, clock: Clock
+) -> None:
+    running = operator()
+    start(server, running)
+    server.node = lambda pod: "Deferred"
+    pods.cores = 1.0
+    turns(running, clock, 12)
+    assert "no room" in told(server, "CannotResize")[0]

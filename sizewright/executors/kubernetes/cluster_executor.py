@@ -27,6 +27,7 @@ from sizewright.executors.kubernetes.live_object import (
     same_replicas_and_gpus,
 )
 from sizewright.executors.kubernetes.manifest_executor import ManifestExecutor
+from sizewright.executors.kubernetes.merge_patch import merge_patch
 from sizewright.executors.kubernetes.object_copy import ObjectCopy
 from sizewright.executors.kubernetes.objects import seconds_of
 from sizewright.executors.kubernetes.pod_resize import (
@@ -134,6 +135,9 @@ class ClusterExecutor(ManifestExecutor):
         self._outcomes: dict[str, Outcome] = {}
         self._serves_resize: bool | None = None
         self.may_restart = True
+        self.merges_changes = False
+        """True to merge changes into objects, as those need that others have written; else they are applied."""
+        self.resize_timeout_s = _RESIZE_TIMEOUT_S
 
     def end_status(self, document: Mapping[str, Any]) -> Status | None:
         """Return how a job ended, by the status of its object; None while it runs."""
@@ -419,8 +423,10 @@ class ClusterExecutor(ManifestExecutor):
             return True
         selector = f"{self.labels.job}={self.job_label(change.job_object)}"
         try:
-            with resized(self.api, _namespace(handle), selector, change.resizes, _RESIZE_TIMEOUT_S):
-                if change.annotations is None:
+            with resized(self.api, _namespace(handle), selector, change.resizes, self.resize_timeout_s):
+                if change.annotations is None and self.merges_changes:
+                    self.api.change(change.job_object, merge_patch(change.job_object, change.document))
+                elif change.annotations is None:
                     self._apply(change.document)
                 else:
                     self.api.annotate(change.job_object, change.annotations)

@@ -106,15 +106,16 @@ class Pods:
     def logs(
         self, pods: Sequence[dict[str, Any]], usages: Sequence[dict[str, Any]], timed_log: Callable[[str, str], str]
     ) -> list[ReplicaLog]:
-        """Return the complete logs of the pods that have started; `timed_log` returns one with the time of each line.
+        """Return the complete log of each replica that trains or has ended well, of its newest pod.
 
-        `usages` are their PodMetrics.
+        `timed_log` returns one with the time of each line, and `usages` are the PodMetrics of the pods.
         """
         usage_of = {usage["metadata"]["name"]: usage for usage in usages}
-        logs: list[ReplicaLog] = []
+        logs: dict[tuple[Role, int], ReplicaLog] = {}
         for pod in sorted(pods, key=_age):
             state = self._states.get(uid_of(pod)) or self._new_state(pod)
-            if state is None or not (is_running(pod) or has_ended(pod)):
+            has_succeeded = (pod.get("status") or {}).get("phase") == "Succeeded"
+            if state is None or not (is_running(pod) or has_succeeded):
                 continue
             self._states.setdefault(uid_of(pod), state)
             name = pod["metadata"]["name"]
@@ -123,8 +124,8 @@ class Pods:
             lines = (line.partition(" ") for line in timed_log(name, container).splitlines())
             timed = ((seconds_of(at), text) for at, _, text in lines)
             kept = tuple((at_s, text) for at_s, text in timed if at_s is not None)
-            logs.append(ReplicaLog(state.role, state.number, kept, *(usage or ())))
-        return logs
+            logs[state.role, state.number] = ReplicaLog(state.role, state.number, kept, *(usage or ()))
+        return list(logs.values())
 
     def ran_out_of_memory(self, pod: Mapping[str, Any]) -> bool:
         """Return whether memory ended the container of a pod that trains, last or the time before."""

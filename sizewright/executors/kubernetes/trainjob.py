@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any, ClassVar
 
-from sizewright.errors import InputError
+from sizewright.errors import ForbiddenError, InputError
 from sizewright.executors.kubernetes.cluster_executor import _DELETE_TIMEOUT_S, ClusterExecutor, _await_none
 from sizewright.executors.kubernetes.container_spec import (
     ContainerSpec,
@@ -275,7 +275,10 @@ class TrainJobExecutor(ClusterExecutor):
         if job_object is None or runtime_name(job_object) != job_object["metadata"]["name"]:
             return job_object
         meta = job_object["metadata"]
-        runtime = self.api.get(self.api_version, KIND, meta["namespace"], meta["name"])
+        try:
+            runtime = self.api.get(self.api_version, KIND, meta["namespace"], meta["name"])
+        except ForbiddenError:  # whoever may not read it did not make it
+            return job_object
         return {**job_object, KEY: runtime} if runtime and is_ours(runtime) else job_object
 
     def _delete(self, handle: Handle, job_object: Mapping[str, Any], version: str = "") -> None:

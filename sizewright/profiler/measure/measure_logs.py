@@ -32,10 +32,12 @@ _History = list[list[_Report]]
 
 
 def measure_logs(job: Job, point: TrialPoint, logs: Sequence[ReplicaLog], timing: Timing) -> Trial | None:
-    """Return the trial at a point; None while the job is not steady, or not measured for long enough.
+    """Return the trial at a point; None while the job is not steady, not measured for long enough, or not complete.
 
     A job without a command reports by `log_samples`.
     """
+    if any(sum(log.role == role for log in logs) != point.allocation.replicas(role) for role in ("worker", "ps")):
+        return None
     progress = job.command.progress if job.command else Progress()
     histories = [_history(log, progress, point.allocation.batch_size) for log in logs]
     trains = [

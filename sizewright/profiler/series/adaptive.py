@@ -13,7 +13,12 @@ from sizewright.models.memory.memory_model import MemoryModel
 from sizewright.profiler.planner.candidates import AllocationRow
 from sizewright.profiler.planner.trial_planner import TrialPlanner
 from sizewright.profiler.series._base import SeriesPlanner, TrialPoint, fastest
-from sizewright.profiler.series.space_filling import SMALLER_SCALES, fit_memory, host_allocations
+from sizewright.profiler.series.space_filling import (
+    SMALLER_SCALES,
+    fit_memory,
+    has_cores_within_bounds,
+    host_allocations,
+)
 from sizewright.spec import Allocation, Job, Role
 
 TRIAL_SECONDS = 8.0
@@ -40,7 +45,7 @@ class AdaptivePlanner(SeriesPlanner):
         predictor: BaseThroughputModel | None = None,
     ) -> None:
         fitting = host_allocations(job, host_cores, whole_cores=whole_cores)
-        fitting = [a for a in fitting if _within_bounds(job, a)] or fitting
+        fitting = [a for a in fitting if has_cores_within_bounds(job, a)] or fitting
         self._allocations = fit_memory(fitting, MemoryModel(job), full_scale, host_memory_bytes)
         frame = pd.DataFrame([_row(allocation) for allocation in self._allocations])
         self._planner = TrialPlanner(
@@ -105,12 +110,6 @@ def within_host(job: Job, host_cores: float) -> bool:
     worker, ps = job.bounds.worker, job.bounds.ps
     largest = worker.replicas[1] * worker.cpu[1] + (ps.replicas[1] * ps.cpu[1] if job.has_ps else 0.0)
     return largest <= host_cores + 1e-9
-
-
-def _within_bounds(job: Job, allocation: Allocation) -> bool:
-    """Return whether the cores of its replicas are within the bounds; those of a host with whole cores may not be."""
-    sides = ((job.bounds.worker, allocation.worker), (job.bounds.ps, allocation.ps))
-    return all(bounds.cpu[0] <= group.cpu <= bounds.cpu[1] for bounds, groups in sides for group in groups)
 
 
 def _row(allocation: Allocation) -> AllocationRow:

@@ -185,6 +185,12 @@ def space_filling_allocations(
     return [_allocation(job, candidate) for candidate in (anchor, *others)]
 
 
+def has_cores_within_bounds(job: Job, allocation: Allocation) -> bool:
+    """Return whether the cores of all replicas are within the bounds; those of a small host may not be."""
+    sides = ((job.bounds.worker, allocation.worker), (job.bounds.ps, allocation.ps))
+    return all(bounds.cpu[0] <= group.cpu <= bounds.cpu[1] for bounds, groups in sides for group in groups)
+
+
 def host_allocations(job: Job, host_cores: float, *, whole_cores: bool = False) -> list[Allocation]:
     """Return all allocations within the job's bounds that fit the host. Raises JobError if none does."""
     return [_allocation(job, c) for c in _all_candidates(job, host_cores, whole_cores)]

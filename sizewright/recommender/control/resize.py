@@ -6,6 +6,7 @@ replicas stay as they are, since a change of them restarts most jobs.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections import deque
 from typing import NamedTuple
@@ -69,14 +70,15 @@ class Resizer:
         if self._seen and not _continues(self._seen[-1].metrics, metrics):
             self._seen.clear()
         self._seen.append(_Observed(at_s, metrics))
-        enlarged = [action for role in _ROLES if (action := self._enlarge_memory(role, allocation, takes_s))]
-        return next(iter(enlarged), None) or self._fit_cores(allocation)
+        memory = [action for role in _ROLES if (action := self._enlarge_memory(role, allocation, takes_s))]
+        changes = next((action for action in memory if action.changes), None) or self._fit_cores(allocation)
+        return changes or next(iter(memory), None)
 
     def changed(self, before: Allocation, target: Allocation) -> None:
         """Note a change that was made: what was seen before says nothing of cores any more."""
         if target.cores() < before.cores():
             self._reduced = _Reduced(before, self._throughput)
-        elif self._reduced and target == self._reduced.allocation:
+        elif self._reduced and target.cores() == self._reduced.allocation.cores():
             self._reduced, self._may_reduce = None, False
         self._seen.clear()
 
@@ -118,9 +120,9 @@ class Resizer:
             if self._throughput < (1 - self._settings.max_slowdown) * before.throughput:
                 self._reduced = before
                 slower = Reason.of("cores_missed", throughput=self._throughput, throughput_before=before.throughput)
-                return Action((slower,), target=before.allocation)
+                return Action((slower,), target=_with_cores_of(before.allocation, allocation))
         reduced, reasons = allocation, list[Reason]()
-        for role in _ROLES if self._may_reduce else ():
+        for role in _ROLES if self._may_reduce and self._trains_on else ():
             group, bounds = _only_group(allocation, role), _bounds(self._job, role)
             used = self._cores_used(role)
             if group is None or not used or "cpu" not in bounds.model_fields_set:
@@ -135,12 +137,20 @@ class Resizer:
     def _cores_used(self, role: Role) -> float:
         """Return the mean cores of the replica that used most over the watched time; 0 where they are not known."""
         first = {each.name: each for each in self._seen[0].metrics.of(role)}
-        rates = [
-            (each.cpu_s - first[each.name].cpu_s) / (each.at_s - first[each.name].at_s)
-            for each in self._seen[-1].metrics.of(role)
-            if each.at_s > first[each.name].at_s
+        pairs = [(first[each.name], each) for each in self._seen[-1].metrics.of(role)]
+        # A replica that reports by its log tells of its cores when it tells of its steps, and is silent in between.
+        spans = [
+            (after.last_step_at_s - before.last_step_at_s if before.last_step_at_s else after.at_s - before.at_s)
+            for before, after in pairs
         ]
+        rates = [(b.cpu_s - a.cpu_s) / span for (a, b), span in zip(pairs, spans, strict=True) if span > 0]
         return max(rates, default=0.0)
+
+    @property
+    def _trains_on(self) -> bool:
+        """True if the job has trained between all looks, so that its use of cores is that of training."""
+        trained = [seen.metrics.samples_trained for seen in self._seen]
+        return all(before < after for before, after in itertools.pairwise(trained))
 
     @property
     def _watched_s(self) -> float:
@@ -180,6 +190,14 @@ def _only_group(allocation: Allocation, role: Role) -> Group | None:
     """Return a role's group; None where it has none, or several sizes."""
     groups: tuple[Group, ...] = getattr(allocation, role)
     return groups[0] if len(groups) == 1 else None
+
+
+def _with_cores_of(before: Allocation, allocation: Allocation) -> Allocation:
+    """Return an allocation with the cores that its roles had before."""
+    for role in _ROLES:
+        if (group := _only_group(before, role)) and _only_group(allocation, role):
+            allocation = _with(allocation, role, cpu=group.cpu)
+    return allocation
 
 
 def _with(allocation: Allocation, role: Role, **sizes: float) -> Allocation:

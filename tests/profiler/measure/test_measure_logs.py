@@ -95,3 +95,9 @@ def test_job_whose_speed_changes_is_not_steady() -> None:
     lines = tuple((float(second), f"step {second * second}") for second in range(60))
     of_job = [ReplicaLog("worker", index, lines) for index in range(2)]
     assert measure_logs(told, TrialPoint(WORKERS), of_job, TIMING) is None
+
+
+@pytest.mark.parametrize("replicas", [1, 3])
+def test_other_numbers_of_replicas_give_no_trial(replicas: int) -> None:
+    of_job = [ReplicaLog("worker", index, progress_lines(60)) for index in range(replicas)]
+    assert measure_logs(job(), TrialPoint(WORKERS), of_job, TIMING) is None

@@ -153,3 +153,52 @@ def test_restarted_replicas_are_watched_anew() -> None:
     resizer = Resizer(job())
     assert watch(resizer, [metrics(10.0 * n, cores=1.0) for n in range(6)], allocation()) is None
     assert watch(resizer, [metrics(10.0 * n, cores=1.0) for n in range(6)], allocation(), begin_s=60.0) is None
+
+
+def test_cores_come_back_without_the_memory_of_then() -> None:
+    resizer, before = Resizer(job()), allocation()
+    action = watch(resizer, [metrics(10.0 * n, cores=1.0) for n in range(20)], before)
+    assert action is not None
+    assert action.target is not None
+    resizer.changed(before, action.target)
+    larger = allocation(cpu=action.target.worker[0].cpu, memory_bytes=4 * GIB)
+    resizer.changed(action.target, larger)
+    restored = watch(resizer, [metrics(300 + 10.0 * n, cores=1.0, rate=500.0) for n in range(20)], larger, 300.0)
+    assert restored is not None
+    assert restored.target == allocation(memory_bytes=4 * GIB)
+
+
+def test_start_without_training_says_nothing_of_cores() -> None:
+    seen = [metrics(10.0 * n, cores=0.05, rate=0.0) for n in range(20)]
+    assert watch(Resizer(job()), seen, allocation()) is None
+
+
+def test_silence_of_a_log_is_not_idleness() -> None:
+    """Nothing is printed during an evaluation, which uses all cores."""
+
+    def at(look_s: float) -> Metrics:
+        told_s = min(look_s, 60.0)
+        seen = metrics(told_s, cores=3.9)
+        replicas = [r.model_copy(update={"at_s": 1e9 + look_s, "last_step_at_s": 1e9 + told_s}) for r in seen.replicas]
+        return seen.model_copy(update={"replicas": tuple(replicas), "samples_trained": int(1000 * look_s)})
+
+    assert watch(Resizer(job()), [at(10.0 * n) for n in range(30)], allocation()) is None
+
+
+def test_role_at_its_bounds_does_not_hide_another() -> None:
+    bounds = {"worker": WORKER | {"memory": ["256Mi", "1Gi"]}, "ps": WORKER}
+    both = Job.model_validate({"name": "ctr", "command": {"run": "train", "rendezvous": "hosts"}, "bounds": bounds})
+    current = allocation().model_copy(update={"ps": (Group(replicas=1, cpu=4.0, memory_bytes=GIB),)})
+
+    def at(number: int) -> Metrics:
+        seen = metrics(10.0 * number, peak=(900 + 20 * number) * MIB)
+        ps = seen.replicas[0].model_copy(update={"role": "ps"})
+        return seen.model_copy(update={"replicas": (*seen.replicas, ps)})
+
+    action = watch(Resizer(both), [at(n) for n in range(20)], current)
+    while action is not None and action.target is None:
+        action = watch(Resizer(both), [at(n) for n in range(20)], current)
+    assert action is not None
+    assert action.target is not None
+    assert action.target.ps[0].memory_bytes > GIB
+    assert action.target.worker == current.worker
