@@ -17,6 +17,8 @@ from sizewright.spec import Job, PlacedServer, TablePart, TablePlacement
 _GOOD_GAP = 0.01
 """Tables are split until the largest load is within this share of the mean."""
 _SOLVER_S = 0.6
+_MAX_PARTS = 16
+"""Parts on top of the number of tables, for each server, at most."""
 _FLOAT_BYTES = 4
 
 
@@ -84,26 +86,30 @@ def _split_until_balanced(
     """Return the number of parts of each table, and the servers of the parts.
 
     Tables begin whole, but for those that are larger than a server's memory or its fair share of the load. As long as
-    the largest load is too high, or the parts do not fit, the largest part of the fullest server is split further.
+    the largest load is too high, or the parts do not fit, the largest part of the fullest server is split further, or
+    else the part with the most memory.
     """
     bound, most = _least_load(rows, load, servers), np.minimum(rows, servers)
     least = np.maximum(np.ceil(load / bound - 1e-9), np.ceil(sizes / capacity - 1e-9)).astype(np.int64)
     counts = np.minimum(np.maximum(least, 1), most)
+    best: tuple[Ints, Assignment | None] = counts, None
+    best_peak = math.inf
     while True:
         loads_of, sizes_of, table_of = _parts(rows, load, sizes, counts)
-        found = assign(loads_of, sizes_of, servers, capacity, seconds=0.0)
-        weight = sizes_of if found is None else loads_of
-        if found is None:
-            candidates = np.arange(len(table_of))
-        else:
+        can_be_split = counts[table_of] < most[table_of]
+        is_last = not can_be_split.any() or len(table_of) >= len(rows) + _MAX_PARTS * servers
+        found = assign(loads_of, sizes_of, servers, capacity, seconds=_SOLVER_S if is_last else 0.0)
+        chosen, weight = can_be_split, sizes_of  # smaller parts fit better
+        if found is not None:
             filled = np.bincount(found.server, loads_of, servers)
-            if filled.max() <= (1 + _GOOD_GAP) * bound:
-                return counts, found
-            candidates = np.flatnonzero(found.server == int(np.argmax(filled)))
-        candidates = candidates[counts[table_of[candidates]] < most[table_of[candidates]]]
-        if not candidates.size:
-            return counts, assign(loads_of, sizes_of, servers, capacity, seconds=_SOLVER_S)
-        counts[table_of[candidates[int(np.argmax(weight[candidates]))]]] += 1
+            if filled.max() < best_peak:
+                best, best_peak = (counts.copy(), found), filled.max()
+            of_fullest = can_be_split & (found.server == int(np.argmax(filled)))
+            if of_fullest.any():
+                chosen, weight = of_fullest, loads_of
+        if is_last or best_peak <= (1 + _GOOD_GAP) * bound:
+            return best
+        counts[table_of[int(np.argmax(np.where(chosen, weight, -1.0)))]] += 1
 
 
 def _least_load(rows: Ints, load: Floats, servers: int) -> float:
