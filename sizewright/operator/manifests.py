@@ -41,7 +41,7 @@ def operator_manifests(
     own = [_rule("coordination.k8s.io", ["leases"], ["create"])]
     own += [_rule("coordination.k8s.io", ["leases"], ["get", "update"]) | {"resourceNames": [LEASE]}]
     if does.recreates and not does.dry_run:
-        own += [_rule("", ["configmaps"], ["create", "list", "delete"])]
+        own += [_rule("", ["secrets"], ["create", "list", "delete"])]
     objects = [_object("v1", "ServiceAccount", NAME, namespace)]
     objects += _permission("Role", f"{NAME}-own", namespace, own, subjects)
     for name in watched:

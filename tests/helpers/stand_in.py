@@ -39,7 +39,7 @@ SERVED = {
     "metrics.k8s.io/v1beta1": {"pods": "PodMetrics"},
     "batch/v1": {"jobs": "BatchJob"},
     "coordination.k8s.io/v1": {"leases": "Lease"},
-    "v1": {"pods": "Pod", "events": "Event", "configmaps": "ConfigMap"},
+    "v1": {"pods": "Pod", "events": "Event", "configmaps": "ConfigMap", "secrets": "Secret"},
 }
 """Kinds by their plural names. `BatchJob` is the kind Job of Kubernetes itself, beside Volcano's."""
 RATE = 20_000.0

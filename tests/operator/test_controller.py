@@ -642,13 +642,13 @@ class TestRecreation:
 
         def note(method: str, path: str, answer: Any) -> Any:
             if method == "DELETE" and "trainjobs" in path:
-                copies.append(any(kind == "ConfigMap" for kind, _, _ in server.objects))
+                copies.append(any(kind == "Secret" for kind, _, _ in server.objects))
             return answer
 
         server.odd = note
         operator(recreates=True, copies_in="ours").turn()
         assert copies == [True]
-        assert not any(kind == "ConfigMap" for kind, _, _ in server.objects)
+        assert not any(kind == "Secret" for kind, _, _ in server.objects)
 
     def test_next_operator_creates_what_a_killed_one_had_deleted(
         self, server: StandIn, api: KubeApi, operator: Callable[..., Operator]
@@ -671,7 +671,7 @@ class TestRecreation:
         document = now(server, "trainjob")
         assert workers_of(api, "trainjob", document)[0].replicas == 4
         assert document["metadata"]["annotations"][labels.SIZED] == document["metadata"]["uid"]
-        assert not any(kind == "ConfigMap" for kind, _, _ in server.objects)
+        assert not any(kind == "Secret" for kind, _, _ in server.objects)
         assert operator(recreates=True, copies_in="ours").turn() == 0
 
 

@@ -187,7 +187,7 @@ class Served(_Schema):
 
 
 _SCHEMAS: dict[str, type[_Schema]] = {
-    "Pod": Pod, "PodMetrics": PodMetrics, "Job": VolcanoJob, "TrainJob": TrainJob, "ConfigMap": ConfigMap,
+    "Pod": Pod, "PodMetrics": PodMetrics, "Job": VolcanoJob, "TrainJob": TrainJob, "ConfigMap": ConfigMap, "Secret": ConfigMap,
 }  # fmt: skip
 
 
