@@ -187,7 +187,8 @@ class Served(_Schema):
 
 
 _SCHEMAS: dict[str, type[_Schema]] = {
-    "Pod": Pod, "PodMetrics": PodMetrics, "Job": VolcanoJob, "TrainJob": TrainJob, "ConfigMap": ConfigMap, "Secret": ConfigMap,
+    "Pod": Pod, "PodMetrics": PodMetrics, "Job": VolcanoJob, "TrainJob": TrainJob, "ConfigMap": ConfigMap,
+    "Secret": ConfigMap,
 }  # fmt: skip
 
 
