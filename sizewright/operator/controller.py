@@ -31,7 +31,7 @@ from sizewright.operator.job_kinds import JobKind, job_kinds
 from sizewright.operator.labels import annotations_of, name_of
 from sizewright.operator.metrics import OperatorMetrics
 from sizewright.operator.trial_jobs import TrialJobs, TrialSettings
-from sizewright.operator.tuner import Tuner, TuningSettings
+from sizewright.operator.tuner import RESIZED, Tuner, TuningSettings
 from sizewright.runtime.guardrails import check_rails
 from sizewright.spec import Job, Rails, Recommendation
 
@@ -126,7 +126,7 @@ class Operator:
         )
         self._tuner = None
         if tuning := settings.tuning:
-            self._tuner = Tuner(api, tuning, settings.rails, self._tell, clock, now, dry_run=settings.dry_run)
+            self._tuner = Tuner(api, tuning, settings.rails, self._tell_of_resize, clock, now, dry_run=settings.dry_run)
         self._answers: dict[str, tuple[float, Recommendation]] = {}
         self._known_jobs: Sequence[Job] | None = None
         self._failures: dict[str, _Failure] = {}
@@ -153,8 +153,7 @@ class Operator:
             try:
                 found = self._api.list(executor.api_version, executor.kind, namespace, labels.SIZE, skip_odd=True)
             except SizewrightError as error:
-                self._metrics.failed()
-                self.errors.append(error)
+                self._keep([error])
                 unread.add((executor.kind, namespace))
                 continue
             self._seen.update(map(_uid, found))
@@ -214,11 +213,18 @@ class Operator:
     def _keep(self, errors: Iterable[SizewrightError]) -> None:
         """Keep errors of this turn that are of no single job."""
         for error in errors:
-            self._metrics.failed()
-            self.errors.append(error)
+            if str(error) not in map(str, self.errors):
+                self._metrics.failed()
+                self.errors.append(error)
+
+    def _tell_of_resize(self, job_object: Mapping[str, Any], reason: str, message: str, kind: str) -> None:
+        if reason == RESIZED:
+            self._metrics.resized()
+        self._tell(job_object, reason, message, kind)
 
     def _recorded(self, trial: Trial) -> None:
         self._record(trial)
+        self._metrics.measured(trial.status)
         self._answers.clear()  # they rest on the trials before
 
     def _mark(self, created: dict[str, Any]) -> dict[str, Any]:

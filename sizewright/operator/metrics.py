@@ -17,19 +17,31 @@ _PREFIX = "sizewright_operator_"
 
 
 class OperatorMetrics:
-    """Counts of jobs by outcome, of failures and of turns. A turn that is later than `late_s` seconds is unhealthy."""
+    """Counts of jobs by outcome, of trials, resizes, failures and turns.
+
+    A turn that is later than `late_s` seconds is unhealthy.
+    """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic, late_s: float = 300.0) -> None:
         self.is_leader = False
         self._clock = clock
         self._late_s = late_s
         self._outcomes: Counter[str] = Counter()
-        self._failures = self._turns = 0
+        self._trials: Counter[str] = Counter()
+        self._resizes = self._failures = self._turns = 0
         self._alive_at_s = clock()
 
     def decided(self, outcome: str) -> None:
         """Count a job that was decided on."""
         self._outcomes[outcome] += 1
+
+    def measured(self, status: str) -> None:
+        """Count a trial job that has ended, by the status of its trial."""
+        self._trials[status] += 1
+
+    def resized(self) -> None:
+        """Count a job whose pods were resized."""
+        self._resizes += 1
 
     def failed(self) -> None:
         """Count something that could not be done."""
@@ -57,6 +69,11 @@ class OperatorMetrics:
         for outcome, count in dict(self._outcomes).items():
             jobs.add_metric([outcome], count)
         yield jobs
+        trials = CounterMetricFamily(f"{_PREFIX}trials", "Trial jobs that have ended.", labels=["status"])
+        for status, count in dict(self._trials).items():
+            trials.add_metric([status], count)
+        yield trials
+        yield CounterMetricFamily(f"{_PREFIX}resizes", "Resizes of running jobs.", value=self._resizes)
         yield CounterMetricFamily(f"{_PREFIX}failures", "Jobs and lists that failed.", value=self._failures)
         yield CounterMetricFamily(f"{_PREFIX}turns", "Turns of the control loop.", value=self._turns)
         yield GaugeMetricFamily(f"{_PREFIX}leads", "1 for the operator that acts.", value=float(self.is_leader))

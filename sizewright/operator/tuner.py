@@ -30,6 +30,9 @@ _RETRY_S = 300.0
 _RESIZE_TIMEOUT_S = 10.0
 """Other jobs wait while the nodes of one carry out a resize."""
 
+RESIZED = "Resized"
+"""The reason of the Event of a resize."""
+
 Told = Callable[[Mapping[str, Any], str, str, str], None]
 """Gets the object of a job, a reason in one word, a message, and the kind of the Event."""
 
@@ -139,7 +142,7 @@ class Tuner:
         self._adjust(kind, handle, plan.model_copy(update={"asked_by": ASKED_BY}))
         watched.resizer.changed(current, action.target)
         watched.told = ""
-        self._told(job_object, "Resized", sentence, "Normal")
+        self._told(job_object, RESIZED, sentence, "Normal")
 
     def _adjust(self, kind: JobKind, handle: Handle, plan: Plan) -> None:
         """Carry out a plan; the object itself is the base manifest, of which nothing but sizes changes."""

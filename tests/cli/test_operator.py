@@ -16,11 +16,12 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
+import sizewright as sw
 from sizewright.cli.app import app
 from sizewright.errors import InputError
-from sizewright.operator.labels import SIZED
+from sizewright.operator.labels import SIZED, TRIALS
 from tests.helpers.real_servers import free_port
-from tests.helpers.stand_in import StandIn, stand_in
+from tests.helpers.stand_in import RATE, StandIn, stand_in
 from tests.helpers.suspended_jobs import suspended, suspended_with_ps
 
 DLRM = "name: dlrm\nmodel: {family: dlrm}\nbounds: {worker: {replicas: [1, 4]}, ps: {replicas: [1, 4]}}\n"
@@ -55,6 +56,22 @@ def test_one_turn_sizes_a_job_from_the_shipped_prior(server: StandIn, tmp_path: 
     assert all(1 <= group["replicas"] <= 4 for group in groups)
     assert run("run", "--once", "--kubeconfig", kubeconfig, "--store", store) == ""
     assert json.loads(run("run", "--once", "--kubeconfig", kubeconfig, "--store", store, "-o", "json")) == []
+
+
+def test_trial_jobs_are_measured_into_the_store(server: StandIn, tmp_path: Path) -> None:
+    server.create("BatchJob", "default", suspended("job", **{TRIALS: "yes"}))
+    store = f"sqlite:///{tmp_path}/trials.db"
+    words = ["run", "--once", "--kubeconfig", server.kubeconfig(tmp_path), "--store", store]
+    words += ["--without-data", "trials", "--trial-jobs", "2", "--trial-cores", "4"]
+    shown = [run(*words), run(*words)]
+    assert "Trial 1 of 2 runs as Job default/ctr-" in shown[1]
+    for pod in server.pods.values():
+        pod["began"] -= 60
+    assert "samples/s." in run(*words)
+    with sw.open_store(store) as opened:
+        (trial,) = opened.trials()
+    assert trial.throughput == pytest.approx(trial.workers * RATE, rel=0.01)
+    assert (trial.job, trial.status) == ("ctr", "ok")
 
 
 def test_cluster_that_refuses_fails_a_single_turn(server: StandIn, tmp_path: Path) -> None:
