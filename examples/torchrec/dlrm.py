@@ -1,4 +1,4 @@
-"""A DLRM of TorchRec on CPU: tables sharded by `DistributedModelParallel` over gloo, rowwise Adagrad in the backward pass.
+"""A DLRM of TorchRec on CPU: tables sharded by `DistributedModelParallel` over gloo, with rowwise Adagrad.
 
 It runs under torchrun, or any launcher that sets the same variables. SIGTERM makes all ranks end after the same step.
 """

@@ -43,8 +43,8 @@ class Clicks(IterableDataset):
 
     def line(self, draw):
         """Make up one line."""
-        numbers = [str(draw.randrange(1000)) for _ in range(NUMBERS)]
-        return "\t".join([str(int(draw.random() < 0.25)), *numbers, *(f"{draw.getrandbits(32):08x}" for _ in range(TABLES))])
+        label, numbers = int(draw.random() < 0.25), (draw.randrange(1000) for _ in range(NUMBERS))
+        return "\t".join([str(label), *map(str, numbers), *(f"{draw.getrandbits(32):08x}" for _ in range(TABLES))])
 
 
 class Dlrm(nn.Module):
