@@ -85,8 +85,9 @@ def not_enough_data(
         remedies.append("Profile as root or in a delegated control group: without one, only whole cores are measured.")
     failed = [trial for trial in request.trials if trial.status == "failed"]
     if failed and distinct:
-        count, cause = format_count(len(failed), "trial"), failed[-1].cause.rstrip(".")
-        remedies.append(f"Remove the cause of {count} that failed, or exclude these allocations by the bounds: {cause}.")
+        count = format_count(len(failed), "failed trial")
+        cause = failed[-1].cause.rstrip(".")
+        remedies.append(f"Remove the cause of {count}, or exclude these allocations by the bounds: {cause}.")
     more = ""
     if trials and not (explanation and explanation.enough):
         verb = "is" if missing == 1 else "are"
