@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -12,6 +13,8 @@ from sizewright.cli.verbs import examples
 from sizewright.formatting import format_count
 
 if TYPE_CHECKING:
+    from sizewright.datasets.trials.trial import Trial
+    from sizewright.errors import TrialError
     from sizewright.profiler.series.series import SeriesStep as Step
 
 _INTERRUPTED = 130
@@ -54,7 +57,6 @@ def profile(
     from sizewright.cli.output import describe_log, show_data, stderr
     from sizewright.cli.progress import Bar
     from sizewright.cli.tables import trials_table
-    from sizewright.errors import TrialError
 
     loaded_job = api.load_job(job, data)
     console = stderr()
@@ -87,18 +89,43 @@ def profile(
     for message in {t.message for t in finished if t.usable and t.message}:
         console.print(f"{message} This increases its error.", style="yellow")
     show_data([t.model_dump(mode="json") for t in finished], output, lambda out: out.print(trials_table(finished)))
-    for status, message in sorted({(t.status, t.message or "") for t in finished if not t.usable}):
-        console.print(f"A trial ended as {status}: {message}", style="yellow")
-    failed = sum(not t.usable for t in finished)
-    if failed:
-        raise TrialError(
-            f"{failed} of {format_count(len(finished), 'trial')} did not succeed; the others are in {store_name}.",
-            "Run the same command again to measure the rest.",
-        )
+    alike = _by_cause(finished)
+    for trials_alike in alike:
+        who = "A trial" if len(trials_alike) == 1 else f"{len(trials_alike)} trials"
+        first = trials_alike[0]
+        such = "" if len(trials_alike) == 1 else ", the first so"
+        console.print(f"{who} ended as {first.status}{such}: {first.message}", style="yellow")
+    if alike:
+        raise _not_all_succeeded(finished, alike, store_name)
     options = {"--store": store, "--data": data, "--prior": prior}
     arguments = " ".join([job, *(f"{name} {value}" for name, value in options.items() if value)])
     text = f"{format_count(len(finished), 'trial')} in {store_name}. Next: sizewright recommend {arguments}"
     console.print(text, soft_wrap=True)
+
+
+def _by_cause(finished: Sequence[Trial]) -> list[list[Trial]]:
+    """Return the trials that did not succeed, those with one cause together."""
+    groups: dict[tuple[str, str], list[Trial]] = {}
+    for trial in finished:
+        if not trial.usable:
+            groups.setdefault((trial.status, trial.cause), []).append(trial)
+    return [groups[key] for key in sorted(groups)]
+
+
+def _not_all_succeeded(finished: Sequence[Trial], alike: Sequence[Sequence[Trial]], store_name: str) -> TrialError:
+    """Return the error that says how many trials did not succeed, and why if none did."""
+    from sizewright.errors import TrialError
+
+    unsuccessful, count = sum(map(len, alike)), format_count(len(finished), "trial")
+    if unsuccessful < len(finished):
+        message = f"{unsuccessful} of {count} did not succeed; the others are in {store_name}."
+    elif len(alike) == 1:
+        message = f"None of {count} succeeded: {alike[0][0].cause.rstrip('.')}."
+    else:
+        message = f"None of {count} succeeded."
+    may_recur = any(group[0].status != "void" for group in alike)
+    remedy = "Remove the cause that is named above, or exclude these allocations by the bounds. " if may_recur else ""
+    return TrialError(message, f"{remedy}Run the same command again to measure the rest.")
 
 
 def _describe(step: Step, count: str) -> str:

@@ -53,6 +53,29 @@ def test_a_profile_without_one_good_trial_exits_1(call, example, tmp_path, monke
     assert "it fell over" in result.err
 
 
+def test_trials_with_one_cause_are_shown_once_and_the_cause_is_named(call, example, tmp_path, monkeypatch):
+    def failed(worker: int) -> Trial:
+        said = f"Its last lines:\n    import torchrec\n    No module named 'torchrec'\n Its log: {worker}.log"
+        return Trial(workers=1, ps=1, status="failed", message=f"worker-{worker} ended with exit code 1.\n{said}")
+
+    monkeypatch.setattr(api, "profile", lambda *_, **__: [failed(0), failed(1)])
+    result = call("profile", example, "--store", tmp_path / "t.db")
+    assert "2 trials ended as failed, the first so: worker-0 ended" in result.err
+    assert "worker-1" not in result.err
+    assert "Error: None of 2 trials succeeded: No module named 'torchrec'. Remove the cause" in " ".join(
+        result.err.split()
+    )
+    good = Trial(workers=1, ps=1, throughput=9.0)
+    monkeypatch.setattr(api, "profile", lambda *_, **__: [good, failed(1)])
+    result = call("profile", example, "--store", tmp_path / "t.db")
+    assert "A trial ended as failed: worker-1 ended" in result.err
+    assert "1 of 2 trials did not succeed" in result.err
+    void = Trial(workers=1, ps=1, status="void", message="other work ran")
+    monkeypatch.setattr(api, "profile", lambda *_, **__: [good, void])
+    result = call("profile", example, "--store", tmp_path / "t.db")
+    assert "Remove" not in result.err
+
+
 def test_a_gpu_job_is_refused(call, example, tmp_path):
     description = yaml.safe_load(example.read_text())
     description["training"]["device"] = "cuda"

@@ -15,6 +15,7 @@ from sizewright.cli.app import app
 from tests.helpers.page_blocks import Command, Page, read_page
 from tests.helpers.page_runner import ROOT, clone, run_page
 from tests.helpers.stand_in import stand_in
+from tests.helpers.torchrec_environment import make_environment
 
 FILES = sorted([
     *ROOT.glob("*.md"), *(path for path in ROOT.glob("docs/**/*.md") if not path.is_relative_to(ROOT / "docs/_made")),
@@ -23,6 +24,8 @@ PAGES = [read_page(path) for path in FILES]
 RUN = {"console", "python"}
 CLUSTER = "<!-- a cluster is at hand -->"
 """On pages that need one."""
+TORCHREC = "<!-- torchrec is at hand -->"
+"""On pages whose commands run in an environment with TorchRec."""
 LINK = re.compile(r"\]\(([^)\s]+)\)")
 
 
@@ -111,9 +114,10 @@ RUNNABLE = [page for page in PAGES if any(True for kind in RUN for _ in page.of(
 def test_a_page_runs_from_top_to_bottom(page: Page, tmp_path: Path) -> None:
     env = {"XDG_RUNTIME_DIR": str(tmp_path), "HOME": str(tmp_path), "SIZEWRIGHT_STORE": ""}
     env["MLFLOW_SERVER_ENABLE_JOB_EXECUTION"] = "false"  # seven processes that no page needs
-    folder = clone(tmp_path / "clone")
-    if CLUSTER not in page.path.read_text(encoding="utf-8"):
-        run_page(page, folder, env)
+    folder, text = clone(tmp_path / "clone"), page.path.read_text(encoding="utf-8")
+    programs = [make_environment(tmp_path / "torchrec")] if TORCHREC in text else []
+    if CLUSTER not in text:
+        run_page(page, folder, env, programs)
         return
     with stand_in() as cluster:
         run_page(page, folder, env | {"KUBECONFIG": cluster.kubeconfig(tmp_path)})

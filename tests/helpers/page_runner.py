@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -51,9 +51,13 @@ def clone(folder: Path) -> Path:
     return folder
 
 
-def run_page(page: Page, folder: Path, env: dict[str, str]) -> None:
-    """Run all blocks of a page; raise AssertionError at the first one that contradicts the page."""
-    env = os.environ | env | {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}", "NO_COLOR": "1"}
+def run_page(page: Page, folder: Path, env: dict[str, str], programs: Sequence[Path] = ()) -> None:
+    """Run all blocks of a page; raise AssertionError at the first one that contradicts the page.
+
+    `programs` are folders of programs that come first on the path.
+    """
+    path = ":".join([*map(str, programs), str(Path(sys.executable).parent), os.environ["PATH"]])
+    env = os.environ | env | {"PATH": path, "NO_COLOR": "1"}
     with _servers() as servers, ExitStack() as stack:
         python: _Python | None = None
         for block in page.blocks:

@@ -119,6 +119,13 @@ class Trial(Record):
         return self.status == "ok" and bool(self.throughput)
 
     @property
+    def cause(self) -> str:
+        """The last line that the replica of a failed trial printed, or else the message of the trial."""
+        message = self.message or self.status
+        printed = [line.strip() for line in message.splitlines() if line.startswith("    ")]
+        return printed[-1] if printed else message
+
+    @property
     def cores_used(self) -> float | None:
         """Return the cores that all workers and PS used; None if a role's are unknown."""
         if self.worker_cpu_used is None or (self.ps and self.ps_cpu_used is None):

@@ -83,6 +83,11 @@ def not_enough_data(
     remedies = [remedy] if remedy else []
     if any(trial.limited_by in ("affinity", "none") for trial in trials):
         remedies.append("Profile as root or in a delegated control group: without one, only whole cores are measured.")
+    failed = [trial for trial in request.trials if trial.status == "failed"]
+    if failed and distinct:
+        count = format_count(len(failed), "failed trial")
+        cause = failed[-1].cause.rstrip(".")
+        remedies.append(f"Remove the cause of {count}, or exclude these allocations by the bounds: {cause}.")
     more = ""
     if trials and not (explanation and explanation.enough):
         verb = "is" if missing == 1 else "are"

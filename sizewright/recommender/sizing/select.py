@@ -190,4 +190,4 @@ def _why_no_trials(trials: Sequence[Trial], job: Job) -> Reason:
     if any(trial.usable for trial in trials):
         return Reason.of("no_trial_with_the_roles", has_ps=job.has_ps)
     last = trials[-1]
-    return Reason.of("no_trial_succeeded", trials=len(trials), last=last.message or last.status)
+    return Reason.of("no_trial_succeeded", trials=len(trials), last=last.cause)

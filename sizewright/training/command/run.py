@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from sizewright.errors import NoReportsError, ReplicaDiedError, TrialTimeoutError
+from sizewright.errors import NoReportsError, ReplicaDiedError, SizewrightError, TrialTimeoutError
 from sizewright.formatting import format_count
 from sizewright.spec import ROLES, Allocation, Job, ReplicaMetrics, Role
 from sizewright.training.command.local_launcher import LocalLauncher
@@ -57,17 +58,20 @@ class Run:
 
     def observe(self) -> None:
         """Update the state of all replicas. Raise ReplicaDiedError if one has failed."""
+        self._read()
+        if not self.finished:
+            for replica, each in zip(self._replicas, self._observations, strict=True):
+                if each.exit_code:
+                    why = replica.why()
+                    raise ReplicaDiedError(why.message, why.remedy, oom=why.oom)
+
+    def _read(self) -> None:
         now = time.monotonic()
         self._observations = [replica.observe() for replica in self._replicas]
         for replica, each in self._trainers():
             reports = self._reports.setdefault(replica.slot.name, [])
             reports += [Report(now + report.at_s, report.samples) for report in each.reports]
             del reports[:-_MAX_REPORTS]
-        if not self.finished:
-            for replica, each in zip(self._replicas, self._observations, strict=True):
-                if each.exit_code:
-                    why = replica.why()
-                    raise ReplicaDiedError(why.message, why.remedy, oom=why.oom)
 
     def check_silence(self) -> None:
         """Raise TrialTimeoutError if nothing was reported for too long."""
@@ -158,7 +162,10 @@ class Run:
         return series
 
     def end(self, grace_s: float) -> None:
-        """Ask all replicas to end, so that they may write a checkpoint, and kill them after `grace_s`."""
+        """Ask all replicas to end, so that they may write a checkpoint, and kill them after `grace_s`.
+
+        The samples that they report until they end are counted.
+        """
         try:
             if grace_s and not self.finished:
                 for replica in self._replicas:
@@ -166,6 +173,8 @@ class Run:
                 deadline = time.monotonic() + grace_s
                 while time.monotonic() < deadline and not all(replica.ended() for replica in self._replicas):
                     time.sleep(_POLL_S)
+                with contextlib.suppress(SizewrightError):  # where Ray is gone, the last count stays
+                    self._read()
         finally:  # also after an interrupt
             for replica in self._replicas:
                 replica.kill()

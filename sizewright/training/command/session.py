@@ -231,6 +231,8 @@ class CommandSession:
         grace_s = self._command.grace_s
         try:
             run.end(0.0 if keep_logs else min(grace_s, _TRIAL_GRACE_S) if self._trial else grace_s)
+            if not keep_logs:
+                self._samples = self._total(run)
         finally:
             self._run = None
         if self._trial and not keep_logs:
@@ -252,12 +254,15 @@ class CommandSession:
             self._over.set()
             raise
         finally:
-            self._samples = self._run.samples + (self._before if self._run.counts_from_zero else 0)
+            self._samples = self._total(self._run)
         if self._run.finished and not self._over.is_set():
             self._status, self._notes = "finished", self._run.orphan_note
             self._ended = time.monotonic()
             self._over.set()
         return self._run
+
+    def _total(self, run: Run) -> int:
+        return run.samples + (self._before if run.counts_from_zero else 0)
 
     def _watch(self) -> None:
         while not self._stopped.wait(_WATCH_S):

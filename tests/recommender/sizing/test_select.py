@@ -285,6 +285,15 @@ def test_too_few_allocations_names_how_many_are_missing() -> None:
     assert (two.evidence.trials, two.evidence.distinct_allocations) == (8, 2)
 
 
+def test_too_few_allocations_names_why_other_trials_failed() -> None:
+    said = "worker-0 ended.\nIts last lines:\n    planning\n    the plan is for 1 rank\n Its log: worker-0.log"
+    failed = trials(count=2, status="failed", throughput=None, message=said)
+    remedies = numbered(recommend(SizingRequest(small_job(), [*trials(count=2), *failed])), "not_enough_data")
+    assert remedies[0].startswith("Remove the cause of 2 failed trials, or exclude these allocations")
+    assert remedies[0].endswith("by the bounds: the plan is for 1 rank.")
+    assert "profile JOB" in remedies[1]
+
+
 @pytest.mark.parametrize(
     ("change", "cluster", "quantity"),
     [

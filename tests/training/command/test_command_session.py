@@ -97,6 +97,22 @@ signal.signal(signal.SIGTERM, save)
     assert change.seconds > 0
 
 
+def test_samples_until_the_end_count_at_a_change_and_at_a_stop(command_session: MakeSession) -> None:
+    program = f"""
+import os, signal
+def last_step(*_):
+    log_samples(10**6)
+    os._exit(0)
+signal.signal(signal.SIGTERM, last_step)
+{COUNTS}"""
+    session = command_session(program)
+    session.scale(ONE)
+    session.scale(TWO)
+    assert 10**6 < session.observe().samples_trained < 2 * 10**6
+    session.stop()
+    assert 3 * 10**6 < session.outcome().samples < 4 * 10**6
+
+
 def test_job_ends_with_its_workers(command_session: MakeSession) -> None:
     session = command_session("from sizewright import log_samples\nlog_samples(640)\n", samples=640)
     session.scale(TWO)
