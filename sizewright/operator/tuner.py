@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from sizewright.errors import SizewrightError
+from sizewright.errors import InputError, SizewrightError
 from sizewright.executors.kubernetes.api import KubeApi
 from sizewright.executors.kubernetes.cluster_executor import ClusterExecutor
 from sizewright.executors.plan_annotations import read_plan
@@ -149,7 +149,7 @@ class Tuner:
         namespace, _, name = handle.id.partition("/")
         job_object = self._api.get(kind.executor.api_version, kind.executor.kind, namespace, name)
         if job_object is None:
-            return  # it is gone
+            raise InputError(f"{kind.executor.kind} {handle.id} is gone.", "Nothing is to be done.")
         with tempfile.TemporaryDirectory(prefix="sizewright-") as folder:
             base = Path(folder) / "base.yaml"
             base.write_text(to_yaml([], kind.executor.as_created(job_object)), encoding="utf-8")
