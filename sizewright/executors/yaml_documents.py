@@ -10,6 +10,8 @@ import yaml
 from sizewright.errors import InputError
 from sizewright.spec._text_files import TAG_ERRORS, BaseLoader, KeyTwiceError, TooLargeError, UniqueKeysMixin
 
+_DUMPER = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
+
 
 class _Loader(UniqueKeysMixin, BaseLoader):  # type: ignore[misc]
     """A loader of YAML 1.1, as the Kubernetes API server reads it."""
@@ -42,7 +44,9 @@ def from_yaml(text: str, name: str = "The manifest") -> list[Any]:
 
 
 def _dump(documents: Sequence[dict[str, Any]], *, allow_unicode: bool) -> str:
-    texts = (yaml.safe_dump(each, sort_keys=False, allow_unicode=allow_unicode, width=120) for each in documents)
+    texts = (
+        yaml.dump(each, Dumper=_DUMPER, sort_keys=False, allow_unicode=allow_unicode, width=120) for each in documents
+    )
     return "---\n".join(texts)
 
 
