@@ -22,11 +22,12 @@ from sizewright.formatting import GIB
 from sizewright.operator import labels
 from sizewright.operator.controller import Operator, OperatorSettings
 from sizewright.operator.job_kinds import job_kinds
+from sizewright.operator.trial_jobs import TrialSettings
 from sizewright.spec import Allocation, Group, Job, Plan
 from sizewright.spec.command import Command
 from tests.helpers.real_api.api_server import ApiServer, api_server
 from tests.helpers.suspended_jobs import suspended
-from tests.operator.test_controller import sized_answer
+from tests.operator.test_controller import no_answer, sized_answer
 
 pytestmark = pytest.mark.long
 PLURALS = {
@@ -390,3 +391,48 @@ class TestOperator:
         api.delete(document["apiVersion"], document["kind"], "default", "stale")
         with pytest.raises(GoneError):
             api.change(current, {"metadata": {"labels": {"touched": "no"}}})
+
+    @pytest.mark.parametrize("name", OF_OPERATOR)
+    def test_trial_job_is_one_that_the_server_takes(self, api: KubeApi, name: str) -> None:
+        document = suspended(name, f"tried-{name}", **{labels.TRIALS: "yes"})
+        api.create(document)
+        settings = OperatorSettings(policy="trials", jobs_per_s=1000.0, trials=TrialSettings(cores=4.0, at_once=99))
+        running = Operator(api, no_answer, settings=settings)
+        running.turn()
+        running.turn()
+
+        def copies() -> list[dict[str, Any]]:
+            found = api.list(document["apiVersion"], document["kind"], "default", labels.TRIAL_OF)
+            return [each for each in found if each["metadata"]["ownerReferences"][0]["name"] == f"tried-{name}"]
+
+        (copy,) = copies()
+        assert "activeDeadlineSeconds" in str(copy["spec"]), "the kind has the field"
+        now = api.get(document["apiVersion"], document["kind"], "default", f"tried-{name}")
+        assert now is not None
+        api.change(now, {"metadata": {"annotations": {labels.TRIALS: None}}})
+        running.turn()
+        assert not copies()
+
+    def test_many_jobs_outlast_an_operator_that_is_killed(self, api: KubeApi) -> None:
+        count, handled = 1000, 0
+        document = suspended("kuberay")
+        for number in range(count):
+            api.create({**document, "metadata": {**document["metadata"], "name": f"many-{number}"}})
+
+        def killed() -> None:
+            nonlocal handled
+            handled += 1
+            if handled > count // 2:
+                raise KeyboardInterrupt
+
+        settings = OperatorSettings(jobs_per_s=10_000.0)
+        with pytest.raises(KeyboardInterrupt):
+            Operator(api, sized_answer, settings=settings, check=killed).turn()
+        for number in range(0, count, 100):
+            api.delete(document["apiVersion"], document["kind"], "default", f"many-{number}")
+        assert Operator(api, sized_answer, settings=settings).turn() >= count // 2 - 20
+        found = api.list(document["apiVersion"], document["kind"], "default", labels.SIZE)
+        many = [each for each in found if each["metadata"]["name"].startswith("many-")]
+        assert len(many) == count - 10
+        assert all(each["metadata"]["annotations"][labels.SIZED] == each["metadata"]["uid"] for each in many)
+        assert not any(each["spec"].get("suspend") for each in many)
