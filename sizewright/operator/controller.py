@@ -84,9 +84,8 @@ class Operator:
     """Sizes the suspended jobs of a cluster that ask for it.
 
     `answer` recommends the size of a job, `known_jobs` returns the descriptions in the history, and `record` keeps the
-    trial of a trial job. `check` is called
-    before anything is asked or changed, and ends the turn by raising. `told` gets the name of a job and what an Event
-    says of it. `clock` measures pauses, and `now` is the time of day.
+    trial of a trial job. `check` is called before anything is asked or changed, and ends the turn by raising. `told`
+    gets the name of a job and what an Event says of it. `clock` measures pauses, and `now` is the time of day.
     """
 
     def __init__(
