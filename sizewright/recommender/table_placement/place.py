@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections import Counter
 from collections.abc import Sequence
 
 import numpy as np
@@ -44,7 +45,10 @@ def place_tables(
         counts = np.ones(len(rows), dtype=np.int64)
         found = assign(load, sizes, servers, capacity, seconds=_SOLVER_S)
     else:
-        counts, found = _split_until_balanced(rows, load, sizes, servers, capacity)
+        counts, found, _ = min(
+            (_split_until_balanced(rows, load, sizes, servers, capacity, deepens=deepens) for deepens in (True, False)),
+            key=lambda split: round(split[2], 2),  # the first where both are good, in which fewer tables are split
+        )
     if found is None:
         raise InputError(
             f"No placement of the tables was found that fits on {format_count(servers, 'server')} with "
@@ -53,12 +57,14 @@ def place_tables(
         )
     loads_of, _, _ = _parts(rows, load, sizes, counts)
     peak = float(np.bincount(found.server, loads_of, servers).max())
+    placed = _servers(rows, load, sizes, counts, found.server, servers)
+    parts_of = Counter(part.table for server in placed for part in server.parts)
     return TablePlacement(
         job=job.name,
-        servers=_servers(rows, load, sizes, counts, found.server, servers),
+        servers=placed,
         largest_load=peak / load.sum(),
         gap=max(0.0, 1 - (found.bound if whole else _least_load(rows, load, servers)) / peak),
-        split=tuple(int(table) for table in np.flatnonzero(counts > 1)),
+        split=tuple(sorted(table for table, parts in parts_of.items() if parts > 1)),
         load_of="the floats that a sample reads of it" if loads is None else "as measured",
     )
 
@@ -81,19 +87,20 @@ def _check(sizes: Floats, servers: int, capacity: float, *, whole: bool) -> None
 
 
 def _split_until_balanced(
-    rows: Ints, load: Floats, sizes: Floats, servers: int, capacity: float
-) -> tuple[Ints, Assignment | None]:
-    """Return the number of parts of each table, and the servers of the parts.
+    rows: Ints, load: Floats, sizes: Floats, servers: int, capacity: float, *, deepens: bool
+) -> tuple[Ints, Assignment | None, float]:
+    """Return the number of parts of each table, the servers of the parts, and the largest load over its bound.
 
     Tables begin whole, but for those that are larger than a server's memory or its fair share of the load. As long as
-    the largest load is too high, or the parts do not fit, the largest part of the fullest server is split further, or
-    else the part with the most memory.
+    the largest load is too high, or the parts do not fit, the largest part of the fullest server is split, or else the
+    part with the most memory. With `deepens` a table is split into more and more parts before another one is split.
     """
     bound, most = _least_load(rows, load, servers), np.minimum(rows, servers)
     least = np.maximum(np.ceil(load / bound - 1e-9), np.ceil(sizes / capacity - 1e-9)).astype(np.int64)
     counts = np.minimum(np.maximum(least, 1), most)
     best: tuple[Ints, Assignment | None] = counts, None
     best_peak = math.inf
+    deepened: int | None = None
     while True:
         loads_of, sizes_of, table_of = _parts(rows, load, sizes, counts)
         can_be_split = counts[table_of] < most[table_of]
@@ -108,8 +115,10 @@ def _split_until_balanced(
             if of_fullest.any():
                 chosen, weight = of_fullest, loads_of
         if is_last or best_peak <= (1 + _GOOD_GAP) * bound:
-            return best
-        counts[table_of[int(np.argmax(np.where(chosen, weight, -1.0)))]] += 1
+            return *best, best_peak / bound
+        if not deepens or deepened is None or counts[deepened] >= most[deepened]:
+            deepened = int(table_of[int(np.argmax(np.where(chosen, weight, -1.0)))])
+        counts[deepened] += 1
 
 
 def _least_load(rows: Ints, load: Floats, servers: int) -> float:
@@ -138,15 +147,18 @@ def _servers(
         edges = _edges(int(rows[table]), int(count))
         for first, end in itertools.pairwise(edges):
             share = (end - first) / rows[table]
-            parts[server[number]].append(
-                TablePart(
-                    table=table,
-                    first_row=int(first),
-                    rows=int(end - first),
-                    load=float(load[table] * share / load.sum()),
-                    memory_bytes=round(sizes[table] * share),
-                )
+            part = TablePart(
+                table=table,
+                first_row=int(first),
+                rows=int(end - first),
+                load=float(load[table] * share / load.sum()),
+                memory_bytes=round(sizes[table] * share),
             )
+            of_server = parts[server[number]]
+            if of_server and of_server[-1].table == table and of_server[-1].first_row + of_server[-1].rows == first:
+                of_server[-1] = _joined(of_server[-1], part)
+            else:
+                of_server.append(part)
             number += 1
     return tuple(
         PlacedServer(
@@ -157,3 +169,9 @@ def _servers(
         )
         for n, of_server in enumerate(parts)
     )
+
+
+def _joined(first: TablePart, second: TablePart) -> TablePart:
+    """Return two neighbouring parts of one table as one."""
+    sums = {name: getattr(first, name) + getattr(second, name) for name in ("rows", "load", "memory_bytes")}
+    return first.model_copy(update=sums)

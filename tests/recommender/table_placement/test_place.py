@@ -90,3 +90,10 @@ def test_a_row_cannot_be_split() -> None:
     placement = place_tables(job([1, 1]), 4)
     assert placement.largest_load == pytest.approx(0.5)
     assert placement.gap == pytest.approx(0)
+
+
+def test_few_tables_are_split() -> None:
+    """Of 26 equal tables on three servers two have to be split."""
+    placement = place_tables(job([1000] * 26), 3)
+    assert len(placement.split) == 2
+    assert placement.largest_load == pytest.approx(1 / 3, rel=0.011)
