@@ -118,8 +118,7 @@ class TrialJobs:
         Jobs of the kinds and namespaces in `unread` are not known in this turn.
         """
         for uid in self._copies.keys() - measured_uids:
-            copy = self._copies[uid][0]
-            if {(copy["kind"], copy["metadata"]["namespace"]), (copy["kind"], "")} & unread:
+            if _is_in(unread, self._copies[uid][0]):
                 continue
             try:
                 self._end(uid)
@@ -139,7 +138,7 @@ class TrialJobs:
             self._end(job_object["metadata"]["uid"])
             return False
         meta, number = job_object["metadata"], state.ended + 1
-        if {(job_object["kind"], meta["namespace"]), (job_object["kind"], "")} & self._unread:
+        if _is_in(self._unread, job_object):
             return True
         copies = self._copies.get(meta["uid"], [])
         if any(number_of(copy) != number for copy in copies):  # an earlier one that could not be deleted
@@ -246,6 +245,12 @@ class TrialJobs:
             meta = copy["metadata"]
             if not meta.get("deletionTimestamp"):
                 self._api.delete(copy["apiVersion"], copy["kind"], meta["namespace"], meta["name"], meta.get("uid", ""))
+
+
+def _is_in(places: set[tuple[str, str]], job_object: Mapping[str, Any]) -> bool:
+    """Return whether an object is of these kinds and namespaces; an empty namespace stands for all."""
+    kind = job_object["kind"]
+    return bool({(kind, job_object["metadata"]["namespace"]), (kind, "")} & places)
 
 
 def _hash_of(copy: Mapping[str, Any]) -> str | None:

@@ -38,6 +38,11 @@ class Progress(Record):
         description="json, regex: whether each replica counts its own samples, or those of the whole job",
     )
 
+    @property
+    def log_counts_job(self) -> bool:
+        """True if each replica's own log counts the samples of the whole job; `log_samples` counts those of one."""
+        return self.counts == "job" and self.source != "log_samples"
+
     @model_validator(mode="after")
     def _has_pattern(self) -> Progress:
         if (self.source == "regex") != (self.pattern is not None):

@@ -27,7 +27,6 @@ from sizewright.training.host.cgroups import CgroupTree, find_cgroups
 from tests.helpers.stand_in import StandIn
 
 Object = dict[str, Any]
-_JOIN = 'n=$1; shift; while [ "$n" -gt 0 ]; do echo $$ > "$1"; shift; n=$((n - 1)); done; exec "$@"'
 _JOB_LABELS = ("jobset.sigs.k8s.io/jobset-name", "batch.kubernetes.io/job-name")
 _LABEL = re.compile(r"metadata\.labels\['(.+)'\]")
 _VARIABLE = re.compile(r"\$\((\w+)\)")
@@ -45,9 +44,8 @@ class _Process:
         container = pod["spec"]["containers"][0]
         environment = _environment(container, pod, master_port)
         words = [_filled(word, environment) for word in (*container.get("command", ()), *container.get("args", ()))]
-        files = [str(folder / "cgroup.procs") for folder in set(self.group.folders.values())]
         self.popen = subprocess.Popen(
-            ["sh", "-c", _JOIN, "sh", str(len(files)), *files, *words],
+            self.group.joining(words),
             env=environment,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,

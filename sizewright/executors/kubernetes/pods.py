@@ -94,8 +94,8 @@ class Pods:
                 running.append(pod)
                 self._states[uid_of(pod)] = self._updated(state, pod, usage_of.get(pod["metadata"]["name"]), log)
         samples = [state.samples for state in self._states.values() if state.role in ("worker", "chief")]
-        counts_job = self._progress.counts == "job" and self._progress.source != "log_samples"
-        trained = (max(samples, default=0) if counts_job else sum(samples)) or reported or 0
+        told = max(samples, default=0) if self._progress.log_counts_job else sum(samples)
+        trained = told or reported or 0
         return Metrics(
             replicas=tuple(self._metrics(self._states[uid_of(pod)]) for pod in running),
             samples_trained=trained,

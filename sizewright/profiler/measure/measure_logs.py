@@ -43,7 +43,7 @@ def measure_logs(job: Job, point: TrialPoint, logs: Sequence[ReplicaLog], timing
     trains = [
         history for log, history in zip(logs, histories, strict=True) if history and log.role in ("chief", "worker")
     ]
-    counts_job = progress.counts == "job" and progress.source != "log_samples"
+    counts_job = progress.log_counts_job
     if counts_job and trains:
         trains = [max(trains, key=lambda history: history[0][-1].reading.samples)]
     elif len(trains) < sum(log.role == "worker" for log in logs):

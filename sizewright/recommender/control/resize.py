@@ -115,12 +115,11 @@ class Resizer:
         """Return the change that gives cores back, or that takes back one which has slowed the job down."""
         if self._watched_s < self._settings.watch_s:
             return None
-        if self._reduced:
-            before, self._reduced = self._reduced, None
+        if before := self._reduced:
             if self._throughput < (1 - self._settings.max_slowdown) * before.throughput:
-                self._reduced = before
                 slower = Reason.of("cores_missed", throughput=self._throughput, throughput_before=before.throughput)
                 return Action((slower,), target=_with_cores_of(before.allocation, allocation))
+            self._reduced = None
         reduced, reasons = allocation, list[Reason]()
         for role in _ROLES if self._may_reduce and self._trains_on else ():
             group, bounds = _only_group(allocation, role), _bounds(self._job, role)

@@ -6,6 +6,7 @@ import itertools
 import math
 from collections import Counter
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 
@@ -45,10 +46,11 @@ def place_tables(
         counts = np.ones(len(rows), dtype=np.int64)
         found = assign(load, sizes, servers, capacity, seconds=_SOLVER_S)
     else:
-        counts, found, _ = min(
-            (_split_until_balanced(rows, load, sizes, servers, capacity, deepens=deepens) for deepens in (True, False)),
-            key=lambda split: round(split[2], 2),  # the first where both are good, in which fewer tables are split
-        )
+        split = _split_until_balanced(rows, load, sizes, servers, capacity, deepens=True)  # which splits few tables
+        if split.over_bound > 1 + _GOOD_GAP:
+            wider = _split_until_balanced(rows, load, sizes, servers, capacity, deepens=False)
+            split = min(split, wider, key=lambda each: each.over_bound)
+        counts, found = split.counts, split.found
     if found is None:
         raise InputError(
             f"No placement of the tables was found that fits on {format_count(servers, 'server')} with "
@@ -86,10 +88,18 @@ def _check(sizes: Floats, servers: int, capacity: float, *, whole: bool) -> None
         )
 
 
+class _Split(NamedTuple):
+    """The number of parts of each table, the servers of the parts, and the largest load over its bound."""
+
+    counts: Ints
+    found: Assignment | None
+    over_bound: float
+
+
 def _split_until_balanced(
     rows: Ints, load: Floats, sizes: Floats, servers: int, capacity: float, *, deepens: bool
-) -> tuple[Ints, Assignment | None, float]:
-    """Return the number of parts of each table, the servers of the parts, and the largest load over its bound.
+) -> _Split:
+    """Split tables until the servers are balanced, or nothing helps any more.
 
     Tables begin whole, but for those that are larger than a server's memory or its fair share of the load. As long as
     the largest load is too high, or the parts do not fit, the largest part of the fullest server is split, or else the
@@ -115,7 +125,7 @@ def _split_until_balanced(
             if of_fullest.any():
                 chosen, weight = of_fullest, loads_of
         if is_last or best_peak <= (1 + _GOOD_GAP) * bound:
-            return *best, best_peak / bound
+            return _Split(*best, best_peak / bound)
         if not deepens or deepened is None or counts[deepened] >= most[deepened]:
             deepened = int(table_of[int(np.argmax(np.where(chosen, weight, -1.0)))])
         counts[deepened] += 1

@@ -27,8 +27,6 @@ from sizewright.training.host.capacity import runqueue_s
 from sizewright.training.host.cgroups import PERIOD_US, CgroupTree
 from sizewright.training.host.limits import pin_process
 
-# Joins the control groups first and then becomes the command, so that all its usage is charged to them.
-_JOIN = 'n=$1; shift; while [ "$n" -gt 0 ]; do echo $$ > "$1"; shift; n=$((n - 1)); done; exec "$@"'
 _POLL_S = 0.01
 
 
@@ -83,8 +81,7 @@ class CommandReplica:
         words = list(start.words)
         if self._group:
             self._group.set_memory(self.slot.size.memory_bytes)
-            files = [str(folder / "cgroup.procs") for folder in set(self._group.folders.values())]
-            words = ["/bin/sh", "-c", _JOIN, "sizewright", str(len(files)), *files, *words]
+            words = self._group.joining(words)
         self._started_at = time.monotonic()
         with uninterrupted():  # an interrupt could leave an unknown process behind
             self._process = subprocess.Popen(

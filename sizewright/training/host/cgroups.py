@@ -6,7 +6,7 @@ import contextlib
 import os
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,6 +17,7 @@ MIN_QUOTA_US = 2_000
 DEFAULT_WEIGHT = 1024
 # Version 2 resets a peak for one open file only, so there the process's own peak is used.
 _PEAK_FILES = {1: "memory.max_usage_in_bytes"}
+_JOIN = 'n=$1; shift; while [ "$n" -gt 0 ]; do echo $$ > "$1"; shift; n=$((n - 1)); done; exec "$@"'
 _CONTROLLERS_V1 = ("cpu", "cpuacct", "memory")
 _CONTROLLERS_V2 = ("cpu", "memory")
 
@@ -45,6 +46,11 @@ class CgroupTree:
         """Move a process (this one by default) into the group."""
         for folder in set(self.folders.values()):
             (folder / "cgroup.procs").write_text(str(pid or os.getpid()))
+
+    def joining(self, words: Sequence[str]) -> list[str]:
+        """Return the command that joins the group and then becomes `words`, so that all its usage is charged to it."""
+        files = [str(folder / "cgroup.procs") for folder in set(self.folders.values())]
+        return ["/bin/sh", "-c", _JOIN, "sizewright", str(len(files)), *files, *words]
 
     def pids(self) -> set[int]:
         """Return the ids of the group's processes."""
