@@ -37,7 +37,6 @@ def folder(environment: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     shutil.copytree(EXAMPLES, tmp_path / "examples")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PATH", f"{environment}:{os.environ['PATH']}")
-    monkeypatch.setenv("PYTHONPATH", str(ROOT))
     return tmp_path / "examples"
 
 

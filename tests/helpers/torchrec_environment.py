@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-REQUIREMENTS = Path(__file__).resolve().parents[2] / "examples" / "torchrec" / "requirements.txt"
+ROOT = Path(__file__).resolve().parents[2]
+REQUIREMENTS = ROOT / "examples" / "torchrec" / "requirements.txt"
 
 
 def make_environment(folder: Path) -> Path:
@@ -19,7 +20,7 @@ def make_environment(folder: Path) -> Path:
     venv.create(folder, with_pip=True)
     programs = folder / "bin"
     packages = sysconfig.get_path("purelib", vars={"base": str(folder)})
-    Path(packages, "tests_own.pth").write_text(sysconfig.get_path("purelib") + "\n")
+    Path(packages, "tests_own.pth").write_text(f"{sysconfig.get_path('purelib')}\n{ROOT}\n")  # ROOT: `sizewright`
     install = [programs / "python", "-m", "pip", "install", "-q", "--no-cache-dir", "--no-deps", "-r", REQUIREMENTS]
     installed = subprocess.run(install, capture_output=True, text=True, timeout=600)
     if installed.returncode:
