@@ -23,8 +23,11 @@ from sizewright.api.inputs import (
 from sizewright.api.priors import SHIPPED_PRIOR, custom_predictor, load_prior, select_prior
 from sizewright.api.sizing import recommend
 from sizewright.datasets.trials.store import TrialStore
+from sizewright.datasets.trials.trial import Trial
 from sizewright.errors import InputError, NotEnoughDataError, StoreError
 from sizewright.models.factory import make_predictor
+from sizewright.recommender.control.auto_scale import Scaling
+from sizewright.recommender.control.scaler import AutoScaler
 from sizewright.recommender.similar_jobs.warm_start import warm_start
 from sizewright.recommender.sizing.evaluate_grid import with_defaults
 from sizewright.runtime.audit_log import AuditLog
@@ -265,6 +268,21 @@ def _control_loop(
     **times: Any,
 ) -> AbstractContextManager[ControllerFactory]:
     """Return the control loop of a job, prepared with its stored trials, the history and the prior."""
+    trials, predictor = _evidence(job, store, prior)
+    return controller_factory(
+        job,
+        executor,
+        settings,
+        trials=trials,
+        predictor=custom_model or predictor,
+        cluster=capacity,
+        on_error=lambda error: _LOG.warning("A decision could not be written to the log: %s", error),
+        **times,
+    )
+
+
+def _evidence(job: Job, store: StoreLike | None, prior: LearnedPrior | None) -> tuple[list[Trial], BaseThroughputModel]:
+    """Return the trials of a job in the store, and a predictor that starts from the history and the prior."""
     trials, history = evidence_of(job, store)
     curve = None
     if prior is not None:
@@ -272,16 +290,21 @@ def _control_loop(
         with suppress(NotEnoughDataError):
             curve = prior.curve(job)
             curve = warm_start(job, history, prior, curve, usable).curve or curve
-    return controller_factory(
-        job,
-        executor,
-        settings,
-        trials=trials,
-        predictor=custom_model or make_predictor(curve),
-        cluster=capacity,
-        on_error=lambda error: _LOG.warning("A decision could not be written to the log: %s", error),
-        **times,
-    )
+    return list(trials), make_predictor(curve)
+
+
+def auto_scaler(
+    job: Job,
+    scaling: Scaling,
+    *,
+    store: StoreLike | None = None,
+    prior: PriorLike = None,
+    tracking_uri: str | None = None,
+    cluster: ClusterLike | None = None,
+) -> AutoScaler:
+    """Return the scale step of a running job, with its trials in the store, the history and the prior."""
+    trials, predictor = _evidence(job, store, select_prior(prior, tracking_uri)[0])
+    return AutoScaler(job, trials, predictor, cluster=load_cluster(cluster), scaling=scaling)
 
 
 def _add_to_history(store: TrialStore, run: FinishedJob) -> None:

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from sizewright.datasets.trials.trial import Trial
+    from sizewright.recommender.control.auto_scale import Scaling
+    from sizewright.recommender.control.scaler import AutoScaler
     from sizewright.spec import Job, Recommendation
 
 app = Verbs(
@@ -124,6 +126,14 @@ def run(
             "--resize-every", metavar="TIME", parser=read_seconds(1.0), help="Time between two looks at a running job."
         ),
     ] = 30.0,
+    scale: Annotated[
+        bool,
+        typer.Option(
+            "--scale",
+            help="Change the number of workers of running jobs that are annotated sizewright/scale: yes, where the "
+            "platform restarts no other worker for that.",
+        ),
+    ] = False,
     store: Store = None,
     prior: Prior = None,
     tracking_uri: Tracking = None,
@@ -153,7 +163,8 @@ def run(
     from sizewright.operator.leadership import Leadership
     from sizewright.operator.metrics import OperatorMetrics
     from sizewright.operator.trial_jobs import TrialSettings
-    from sizewright.operator.tuner import TuningSettings
+    from sizewright.operator.tuner import OPERATOR_SCALING, TuningSettings
+    from sizewright.recommender.control.resize import Resizing
     from sizewright.redaction import shown
     from sizewright.spec import Rails
 
@@ -169,7 +180,9 @@ def run(
         jobs_per_s=jobs_per_s,
         limit_s=limit,
         trials=TrialSettings(count=trial_jobs, cores=trial_cores, trial_s=trial_time),
-        tuning=TuningSettings(every_s=resize_every) if resize else None,
+        tuning=TuningSettings(
+            every_s=resize_every, resizing=Resizing() if resize else None, scaling=OPERATOR_SCALING if scale else None
+        ),
     )
     sizing = {
         "store": store,
@@ -203,6 +216,7 @@ def run(
         check=check,
         told=told,
         record=lambda trial: _record(trial, store),
+        scaler=lambda job, scaling: _scaler(job, scaling, sizing),
     )
     with ExitStack() as stack:
         if metrics_port is not None:
@@ -259,7 +273,7 @@ def manifests(
     policies = [after for word, after in itertools.pairwise([*words, ""]) if word == "--without-data"]
     policies += [word.partition("=")[2] for word in words if word.startswith("--without-data=")]
     runs_trials = Policy.trials.value in map(str.lower, policies)
-    does = Activities("--dry-run" in words, "--recreate" in words, runs_trials, "--resize" in words)
+    does = Activities("--dry-run" in words, "--recreate" in words, runs_trials, "--resize" in words, "--scale" in words)
     objects = operator_manifests(image, install_in, words, namespace or [], does)
     if output is Format.table:
         sys.stdout.write("---\n".join(to_yaml([], document) for document in objects))
@@ -281,6 +295,12 @@ def _answer(job: Job, sizing: dict[str, Any]) -> Recommendation:
     from sizewright import api
 
     return api.recommend(job, **sizing)
+
+
+def _scaler(job: Job, scaling: Scaling, sizing: dict[str, Any]) -> AutoScaler:
+    from sizewright.api.running import auto_scaler
+
+    return auto_scaler(job, scaling, **sizing)
 
 
 def _record(trial: Trial, store: str | None) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-from sizewright.executors.kubernetes.cluster_executor import ClusterExecutor
+from sizewright.executors.kubernetes.cluster_executor import MAX_WORKERS, ClusterExecutor
 from sizewright.executors.kubernetes.container_spec import (
     ContainerSpec,
     Counter,
@@ -48,9 +48,12 @@ class BatchJobs(ClusterExecutor):
         if role != "worker":
             return []
         (spec,) = self.entries(document).values()
-        is_indexed = spec.get("completionMode") == "Indexed" and spec.get("completions") == spec.get("parallelism", 1)
-        counter = Counter(spec, ("parallelism", "completions") if is_indexed else ("parallelism",))
+        counter = Counter(spec, ("parallelism", "completions") if _is_elastic(spec) else ("parallelism",))
         return [ContainerSpec("spec", spec, training_container(spec.get("template"), self.containers, "spec"), counter)]
+
+    def worker_limits(self, job_object: Mapping[str, Any]) -> tuple[int, int] | None:
+        """Return the limits of an indexed Job, which has as many completions as pods; work items fix the number."""
+        return (1, MAX_WORKERS) if _is_elastic(expect_mapping(job_object.get("spec"), "spec")) else None
 
     def role_names(self, document: YamlMap) -> dict[Role, str]:
         """Return the Job's name for the workers: its pods have no label for a role."""
@@ -70,3 +73,8 @@ class BatchJobs(ClusterExecutor):
         """Return the status by the Job's conditions."""
         true = true_conditions(document)
         return "finished" if "Complete" in true else "failed" if "Failed" in true else None
+
+
+def _is_elastic(spec: Mapping[str, Any]) -> bool:
+    """Return whether a Job has one pod for each of its completions, whose number the server lets change with theirs."""
+    return spec.get("completionMode") == "Indexed" and spec.get("completions") == spec.get("parallelism", 1)

@@ -31,7 +31,9 @@ from sizewright.operator.job_kinds import JobKind, job_kinds
 from sizewright.operator.labels import annotations_of, name_of
 from sizewright.operator.metrics import OperatorMetrics
 from sizewright.operator.trial_jobs import TrialJobs, TrialSettings
-from sizewright.operator.tuner import RESIZED, Tuner, TuningSettings
+from sizewright.operator.tuner import RESIZED, SCALED, Tuner, TuningSettings, may_change
+from sizewright.recommender.control.auto_scale import Scaling
+from sizewright.recommender.control.scaler import AutoScaler
 from sizewright.runtime.guardrails import check_rails
 from sizewright.spec import Job, Rails, Recommendation
 
@@ -68,8 +70,8 @@ class OperatorSettings:
     """An answer serves all jobs of the same description for so long."""
     trials: TrialSettings = field(default_factory=TrialSettings)
     """The trial jobs of the policy `trials`."""
-    tuning: TuningSettings | None = None
-    """How running jobs are tuned; None to leave them alone."""
+    tuning: TuningSettings = field(default_factory=TuningSettings)
+    """What changes of running jobs."""
 
 
 class _Failure(NamedTuple):
@@ -84,8 +86,9 @@ class Operator:
     """Sizes the suspended jobs of a cluster that ask for it.
 
     `answer` recommends the size of a job, `known_jobs` returns the descriptions in the history, and `record` keeps the
-    trial of a trial job. `check` is called before anything is asked or changed, and ends the turn by raising. `told`
-    gets the name of a job and what an Event says of it. `clock` measures pauses, and `now` is the time of day.
+    trial of a trial job. `scaler` knows how a job trains with other numbers of workers. `check` is called before
+    anything is asked or changed, and ends the turn by raising. `told` gets the name of a job and what an Event says of
+    it. `clock` measures pauses, and `now` is the time of day.
     """
 
     def __init__(
@@ -102,6 +105,7 @@ class Operator:
         check: Callable[[], None] = lambda: None,
         told: Callable[[str, str], None] = lambda name, message: None,
         record: Callable[[Trial], None] = lambda trial: None,
+        scaler: Callable[[Job, Scaling], AutoScaler] = lambda job, scaling: AutoScaler(job, scaling=scaling),
     ) -> None:
         self._api = api
         self._answer = answer
@@ -123,9 +127,9 @@ class Operator:
             lambda job_object, message: self._tell(job_object, "Trial", message),
             now,
         )
-        self._tuner = None
-        if tuning := settings.tuning:
-            self._tuner = Tuner(api, tuning, settings.rails, self._tell_of_resize, clock, now, dry_run=settings.dry_run)
+        self._tuner = Tuner(
+            api, settings.tuning, settings.rails, scaler, self._tell_of_change, clock, now, dry_run=settings.dry_run
+        )
         self._answers: dict[str, tuple[float, Recommendation]] = {}
         self._known_jobs: Sequence[Job] | None = None
         self._failures: dict[str, _Failure] = {}
@@ -160,7 +164,7 @@ class Operator:
             for job_object in found:
                 if kind.is_suspended(job_object) and not _is_sized(job_object) and self._measures(job_object):
                     measured.add(_uid(job_object))
-                if self._tuner and self._may_tune(kind, job_object):
+                if self._may_tune(kind, job_object):
                     began_s = self._clock()
                     self._check()
                     if self._tuner.tune(kind, job_object):
@@ -206,7 +210,7 @@ class Operator:
             and not kind.is_suspended(job_object)
             and not job_object["metadata"].get("deletionTimestamp")
             and kind.executor.end_status(job_object) is None
-            and annotations_of(job_object).get(labels.RESIZE) != "no"
+            and any(may_change(self._settings.tuning, job_object))
         )
 
     def _keep(self, errors: Iterable[SizewrightError]) -> None:
@@ -216,9 +220,9 @@ class Operator:
                 self._metrics.failed()
                 self.errors.append(error)
 
-    def _tell_of_resize(self, job_object: Mapping[str, Any], reason: str, message: str, kind: str) -> None:
-        if reason == RESIZED:
-            self._metrics.resized()
+    def _tell_of_change(self, job_object: Mapping[str, Any], reason: str, message: str, kind: str) -> None:
+        if reason in (RESIZED, SCALED):
+            self._metrics.changed(reason.lower())
         self._tell(job_object, reason, message, kind)
 
     def _recorded(self, trial: Trial) -> None:
@@ -237,8 +241,7 @@ class Operator:
 
     def _forget_all_but(self, uids: set[str]) -> None:
         self._places = {uid: place for uid, place in self._places.items() if uid in uids}
-        if self._tuner:
-            self._tuner.forget_all_but(uids)
+        self._tuner.forget_all_but(uids)
         self._failures = {uid: failure for uid, failure in self._failures.items() if uid in uids}
         self._shown &= uids
 

@@ -22,7 +22,8 @@ class Activities(NamedTuple):
     dry_run: bool = False
     recreates: bool = False
     runs_trials: bool = False
-    tunes: bool = False
+    resizes: bool = False
+    scales: bool = False
 
 
 def operator_manifests(
@@ -62,12 +63,12 @@ def _rules(does: Activities) -> list[dict[str, Any]]:
     rules = [_rule(group, plurals, verbs) for group, plurals in by_group.items()]
     rules += [_rule("", ["configmaps"], ["get"]), _rule("", ["events"], ["create"])]
     rules += [_rule("trainer.kubeflow.org", ["trainingruntimes"], ["get"])]
-    observes = does.tunes or runs_trials
+    observes = does.resizes or does.scales or runs_trials
     if observes or recreates:
         rules += [_rule("", ["pods"], ["list"])]
     if observes:
         rules += [_rule("", ["pods/log"], ["get"]), _rule("metrics.k8s.io", ["pods"], ["list"])]
-    if does.tunes and not does.dry_run:
+    if does.resizes and not does.dry_run:
         rules += [_rule("", ["pods/resize"], ["patch"])]
     return rules
 

@@ -17,7 +17,7 @@ _PREFIX = "sizewright_operator_"
 
 
 class OperatorMetrics:
-    """Counts of jobs by outcome, of trials, resizes, failures and turns.
+    """Counts of jobs by outcome, of trials, changes, failures and turns.
 
     A turn that is later than `late_s` seconds is unhealthy.
     """
@@ -28,7 +28,8 @@ class OperatorMetrics:
         self._late_s = late_s
         self._outcomes: Counter[str] = Counter()
         self._trials: Counter[str] = Counter()
-        self._resizes = self._failures = self._turns = 0
+        self._changes: Counter[str] = Counter()
+        self._failures = self._turns = 0
         self._alive_at_s = clock()
 
     def decided(self, outcome: str) -> None:
@@ -39,9 +40,9 @@ class OperatorMetrics:
         """Count a trial job that has ended, by the status of its trial."""
         self._trials[status] += 1
 
-    def resized(self) -> None:
-        """Count a job whose pods were resized."""
-        self._resizes += 1
+    def changed(self, change: str) -> None:
+        """Count a change of a running job: `resized` or `scaled`."""
+        self._changes[change] += 1
 
     def failed(self) -> None:
         """Count something that could not be done."""
@@ -73,7 +74,9 @@ class OperatorMetrics:
         for status, count in dict(self._trials).items():
             trials.add_metric([status], count)
         yield trials
-        yield CounterMetricFamily(f"{_PREFIX}resizes", "Resizes of running jobs.", value=self._resizes)
+        resizes, scalings = self._changes["resized"], self._changes["scaled"]
+        yield CounterMetricFamily(f"{_PREFIX}resizes", "Resizes of running jobs.", value=resizes)
+        yield CounterMetricFamily(f"{_PREFIX}scalings", "Changes of the workers of running jobs.", value=scalings)
         yield CounterMetricFamily(f"{_PREFIX}failures", "Jobs and lists that failed.", value=self._failures)
         yield CounterMetricFamily(f"{_PREFIX}turns", "Turns of the control loop.", value=self._turns)
         yield GaugeMetricFamily(f"{_PREFIX}leads", "1 for the operator that acts.", value=float(self.is_leader))

@@ -25,11 +25,11 @@ LIMIT_MIB = 128
 """The script needs about twice as much."""
 
 
-def growing_job(name: str) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return a Job whose memory grows beyond its limit, and its description."""
+def growing_job(name: str, script: str = GROWS) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return a Job that runs a script, by default one whose memory grows beyond its limit, and its description."""
     described = {
         "name": name,
-        "command": {"run": ["python", "-c", GROWS]},
+        "command": {"run": ["python", "-c", script]},
         "training": {"batch_size": 1000, "samples": 250_000},
         "bounds": {"worker": {"replicas": [1, 1], "cpu": [0.2, 0.5], "memory": ["64Mi", "1Gi"]}},
     }
@@ -37,7 +37,7 @@ def growing_job(name: str) -> tuple[dict[str, Any], dict[str, Any]]:
     container = {
         "name": "main",
         "image": "ours:1",
-        "command": ["python", "-c", GROWS],
+        "command": ["python", "-c", script],
         "env": [{"name": "SIZEWRIGHT_PROGRESS", "value": "stdout"}],
         "resources": {"requests": dict(amounts), "limits": dict(amounts)},
     }

@@ -10,15 +10,19 @@ from typing import Any
 import pytest
 
 import sizewright as sw
+from sizewright.datasets.trials.trial import Trial
 from sizewright.executors.kubernetes.api import KubeApi
 from sizewright.executors.kubernetes.trainjob import TrainJobExecutor
 from sizewright.formatting import MIB
 from sizewright.operator import labels
+from sizewright.operator.batch_job import BatchJobs
 from sizewright.operator.controller import Operator, OperatorSettings
 from sizewright.operator.trial_jobs import TrialSettings
 from sizewright.operator.tuner import TuningSettings
 from sizewright.profiler.measure.measure import Timing
+from sizewright.recommender.control.auto_scale import Scaling
 from sizewright.recommender.control.resize import Resizing
+from sizewright.recommender.control.scaler import AutoScaler
 from sizewright.runtime.plan_files import launch_plan
 from sizewright.spec import Allocation, Handle, Job, Recommendation
 from tests.helpers.growing_job import as_it_is, growing_job, put_suspended
@@ -26,6 +30,13 @@ from tests.helpers.process_node import ProcessNode, process_node
 from tests.helpers.stand_in import StandIn
 
 pytestmark = pytest.mark.long
+ELASTIC = """
+import time
+from sizewright import log_samples
+while True:
+    log_samples(1000)
+    time.sleep(0.1)
+"""
 EXAMPLE = Path(__file__).parents[2] / "examples/own_code/torch_ddp.py"
 
 
@@ -114,3 +125,31 @@ def test_growing_memory_is_resized_without_a_restart(server: StandIn, api: KubeA
     ]
     assert state["terminated"]["reason"] == "OOMKilled", "the limit breaks a job that is not tuned"
     assert "grows by" in told(server, "tuned", "Resized")[0]
+
+
+def test_elastic_job_is_scaled_while_it_trains(server: StandIn, api: KubeApi, node: ProcessNode) -> None:
+    document, described = growing_job("elastic", ELASTIC)
+    described["bounds"]["worker"]["replicas"], described["training"]["samples"] = [1, 3], 10**9
+    document["spec"] |= {"completions": 1, "completionMode": "Indexed"}
+    put_suspended(server, "BatchJob", document, described, **{labels.SCALE: "yes"})
+    scaling = Scaling(warm_up_s=5.0, cooldown_s=10.0)
+
+    def scaler(job: Job, scaling: Scaling) -> AutoScaler:
+        fixed = {"worker_cpu": 0.5, "ps": 0, "batch_size": 1000, "duration_s": 60.0, "worker_memory_bytes": 50 * MIB}
+        trials = [Trial(workers=count, throughput=9000.0 * count, series=f"{count}", **fixed) for count in (1, 2, 3)]
+        return AutoScaler(job, trials, scaling=scaling)
+
+    settings = OperatorSettings(tuning=TuningSettings(every_s=2.0, scaling=scaling), jobs_per_s=100.0)
+    operator = Operator(api, as_it_is, settings=settings, scaler=scaler)
+    operator.turn()
+    (uid,) = {pod["metadata"]["uid"] for pod in server.pods.values()}
+    take_turns(operator, lambda: len(server.pods) == 3, 200)
+    assert uid in {pod["metadata"]["uid"] for pod in server.pods.values()}, "the first worker trains on"
+    assert "Scaled to 3 workers." in told(server, "elastic", "Scaled")[0]
+    executor, handle = BatchJobs(api=api), Handle(executor="job", id="default/elastic", job="elastic")
+
+    def all_train() -> bool:
+        replicas = executor.observe(handle).of("worker")
+        return len(replicas) == 3 and all(each.steps > 10 for each in replicas)
+
+    take_turns(operator, all_train, 100)

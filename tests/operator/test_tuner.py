@@ -14,6 +14,7 @@ from sizewright.formatting import GIB, MIB
 from sizewright.operator import labels
 from sizewright.operator.controller import Operator, OperatorSettings
 from sizewright.operator.tuner import TuningSettings
+from sizewright.recommender.control.resize import Resizing
 from sizewright.spec import Rails
 from sizewright.spec.rails import RoleRails
 from tests.helpers.stand_in import StandIn
@@ -32,7 +33,9 @@ def clock() -> Clock:
 @pytest.fixture
 def operator(api: KubeApi, clock: Clock) -> Callable[..., Operator]:
     def make(**settings: Any) -> Operator:
-        how = OperatorSettings(**{"tuning": TuningSettings(every_s=10.0), "recreates": True, **settings})
+        how = OperatorSettings(
+            **{"tuning": TuningSettings(every_s=10.0, resizing=Resizing()), "recreates": True, **settings}
+        )
         return Operator(api, sized_answer, list, how, clock=clock, now=clock.time_of_day, sleep=clock.sleep)
 
     return make
@@ -129,7 +132,7 @@ def test_dry_run_and_annotation_change_nothing(
 def test_jobs_are_left_alone_unless_tuning_is_asked_for(
     server: StandIn, operator: Callable[..., Operator], pods: Pods, clock: Clock
 ) -> None:
-    running = operator(tuning=None)
+    running = operator(tuning=TuningSettings())
     start(server, running)
     pods.cores = 1.0
     server.asked.clear()
@@ -203,7 +206,7 @@ def test_permissions_are_enough(
     turns(running, clock)
     assert len(told(server, "Resized")) == len(IN_PLACE)
     applied = {("kubeflow.org", "pytorchjobs", "create")}  # an apply with a uid changes what exists
-    assert calls(server) - applied <= allowed(objects(tunes=True))
+    assert calls(server) - applied <= allowed(objects(resizes=True))
 
 
 def test_pods_of_several_sizes_are_told_once(

@@ -71,6 +71,7 @@ _DELETE_TIMEOUT_S = 120.0
 _RESTORE_TIMEOUT_S = 100.0
 """Shorter than the time after which the command line kills an interrupted process."""
 _RESIZE_TIMEOUT_S = 60.0
+MAX_WORKERS = 10_000
 QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
 """Label of a job that Kueue suspends and resumes."""
 _POLL_S = 0.2
@@ -317,7 +318,8 @@ class ClusterExecutor(ManifestExecutor):
         if not self._check_can_adjust(handle, job_object, live_object, planned_object):
             return None
         # New pods of a job that was resized would have the sizes of its start.
-        if not live_object.is_resized and live_object.changes_in_place(planned_object, self.scales, self.resizes):
+        scales = self.scaled_roles(job_object, plan.target)
+        if not live_object.is_resized and live_object.changes_in_place(planned_object, scales, self.resizes):
             document = self.change_object(plan, planned_object.document)
             return _Change(job_object, self._to_apply(document, plan), in_place=True)
         document = self._to_apply(planned_object.document, plan)
@@ -340,7 +342,7 @@ class ClusterExecutor(ManifestExecutor):
         resizes: tuple[PodResize, ...],
     ) -> _Change:
         """Return the change of a job whose pods are resized; Kueue would stop a job whose template changes."""
-        if not (self.keeps_start_sizes or _is_queued(job_object)):
+        if not (self.keeps_start_sizes or is_queued(job_object)):
             document["metadata"]["uid"] = _uid(job_object)  # never a new object
             return _Change(job_object, document, in_place=True, resizes=resizes)
         written = self._to_apply({"metadata": {}}, planned_object.plan)["metadata"]["annotations"]
@@ -383,7 +385,7 @@ class ClusterExecutor(ManifestExecutor):
                 planned, start = (amounts_of(each.container.get(each.resources)) for each in (spec, at_start))
                 if {part: {*planned[part]} for part in planned} != {part: {*start[part]} for part in start}:
                     raise NotResizedError(f"The plan requests or limits other resources of {role}.", "Restart the job.")
-                if _is_queued(job_object) and exceeds(planned, start):
+                if is_queued(job_object) and exceeds(planned, start):
                     raise NotResizedError(
                         f"The plan asks for more than Kueue has reserved for {role} of {handle.id}.",
                         "Let the job wait in its queue again.",
@@ -419,15 +421,13 @@ class ClusterExecutor(ManifestExecutor):
         Raises NotResizedError if pods cannot be resized and the job may not be restarted.
         """
         if change.resizes is None:
-            self._apply(change.document)
+            self._write(change)
             return True
         selector = f"{self.labels.job}={self.job_label(change.job_object)}"
         try:
             with resized(self.api, _namespace(handle), selector, change.resizes, self.resize_timeout_s):
-                if change.annotations is None and self.merges_changes:
-                    self.api.change(change.job_object, merge_patch(change.job_object, change.document))
-                elif change.annotations is None:
-                    self._apply(change.document)
+                if change.annotations is None:
+                    self._write(change)
                 else:
                     self.api.annotate(change.job_object, change.annotations)
         except NotResizedError as error:
@@ -440,6 +440,13 @@ class ClusterExecutor(ManifestExecutor):
                 "size, since the object stays as it was at the start."
             )
         return True
+
+    def _write(self, change: _Change) -> None:
+        """Write the changed document of a job that runs on."""
+        if self.merges_changes:
+            self.api.change(change.job_object, merge_patch(self.as_created(change.job_object), change.document))
+        else:
+            self._apply(change.document)
 
     def _check_still_runs(self, handle: Handle, job_object: Mapping[str, Any]) -> None:
         """Raise InputError if the job was deleted or ended while its pods were resized."""
@@ -469,6 +476,17 @@ class ClusterExecutor(ManifestExecutor):
         if plan.kind == "adjust" and not (self.resizes and keeps_batch):
             return "Apply it with: sizewright apply, which restarts the job if the change needs it."
         return super().apply_command(plan)
+
+    def worker_limits(self, job_object: Mapping[str, Any]) -> tuple[int, int] | None:
+        """Return how few and how many workers this job can have while it runs on; None if their number is fixed."""
+        return (1, MAX_WORKERS) if "worker" in self.scales else None
+
+    def scaled_roles(self, job_object: Mapping[str, Any], target: Allocation) -> frozenset[Role]:
+        """Return the roles whose number of replicas changes to that of a target while this job runs on."""
+        limits = self.worker_limits(job_object)
+        if limits and limits[0] <= target.replicas("worker") <= limits[1]:
+            return self.scales | {"worker"}
+        return self.scales - {"worker"}
 
     def sized_object(self, job_object: dict[str, Any]) -> dict[str, Any]:
         """Return the object that has the sizes of a job."""
@@ -766,7 +784,7 @@ class ClusterExecutor(ManifestExecutor):
         return Pods(job, self.labels, roles, [*dict.fromkeys(names), *self.containers], self._clock)
 
 
-def _is_queued(job_object: Mapping[str, Any]) -> bool:
+def is_queued(job_object: Mapping[str, Any]) -> bool:
     """Return whether a job waits in a queue of Kueue before it starts."""
     return QUEUE_LABEL in (job_object["metadata"].get("labels") or {})
 

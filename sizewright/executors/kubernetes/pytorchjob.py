@@ -39,7 +39,7 @@ class PyTorchJobExecutor(KubeflowExecutor):
     containers = ("pytorch",)
     container_name_reason = "the operator refuses a PyTorchJob without a container of this name"
     labels = KubeflowExecutor.labels._replace(number=None)
-    scales: ClassVar[frozenset[Role]] = frozenset()  # every replica has WORLD_SIZE
+    scales: ClassVar[frozenset[Role]] = frozenset()  # every replica has WORLD_SIZE, but for elastic jobs
     max_name_length = 63 - len("-worker-000")  # of its services
     first_worker = _MASTER
 
@@ -76,6 +76,16 @@ class PyTorchJobExecutor(KubeflowExecutor):
         workers = self._entry_names(document, "worker") if role == "worker" else []
         names = [name for name in self.entries(document) if name.lower() == _MASTER.lower()]
         return [name for name in names if workers and name not in workers]
+
+    def worker_limits(self, job_object: Mapping[str, Any]) -> tuple[int, int] | None:
+        """Return the limits of an elastic job, whose torchrun takes in new workers and does without missing ones."""
+        document = dict(job_object)
+        policy = _elastic_policy(document)
+        low, high = (policy.get(bound) for bound in ("minReplicas", "maxReplicas"))
+        if not isinstance(low, int) or not isinstance(high, int):
+            return None
+        first = len(self.first_worker_names(document, "worker"))
+        return low + first, high + first
 
     def min_available(self, document: YamlMap, plan: Plan) -> dict[str, int]:
         """Return how many replicas of each entry must start together: all, or the least of an elastic job."""

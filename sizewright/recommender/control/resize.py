@@ -1,7 +1,7 @@
 """Fit the cores and the memory of a running job's replicas to what they use, seen from outside.
 
 Nothing is known of the code that trains: only the cores and the memory of its replicas, and its samples. Numbers of
-replicas stay as they are, since a change of them restarts most jobs.
+replicas stay as they are.
 """
 
 from __future__ import annotations
@@ -54,13 +54,16 @@ class _Reduced(NamedTuple):
 
 
 class Resizer:
-    """Decides on the sizes of one job's replicas. Only amounts whose bounds the job file states are changed."""
+    """Decides on the sizes of one job's replicas. Only amounts whose bounds the job file states are changed.
 
-    def __init__(self, job: Job, settings: Resizing = Resizing()) -> None:  # noqa: B008 (a frozen record)
+    Cores stay as they are unless it `fits_cores`.
+    """
+
+    def __init__(self, job: Job, settings: Resizing = Resizing(), *, fits_cores: bool = True) -> None:  # noqa: B008
         self._job, self._settings = job, settings
         self._seen: deque[_Observed] = deque(maxlen=_MAX_POINTS)
         self._reduced: _Reduced | None = None
-        self._may_reduce = True
+        self._may_reduce = fits_cores
 
     def act(self, at_s: float, metrics: Metrics, allocation: Allocation, takes_s: float) -> Action | None:
         """Return the most urgent change, memory first; None where nothing is to be changed.

@@ -1,0 +1,220 @@
+"""The number of workers of running jobs changes where the platform restarts no other worker for that."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import yaml
+
+from sizewright.datasets.trials.trial import Trial
+from sizewright.errors import InputError
+from sizewright.executors.kubernetes.api import KubeApi
+from sizewright.executors.kubernetes.cluster_executor import QUEUE_LABEL
+from sizewright.executors.kubernetes.live_object import RESIZED
+from sizewright.formatting import GIB
+from sizewright.operator import labels
+from sizewright.operator.controller import Operator, OperatorSettings
+from sizewright.operator.job_kinds import job_kinds
+from sizewright.operator.metrics import OperatorMetrics
+from sizewright.operator.scaling import scalable_job
+from sizewright.operator.tuner import OPERATOR_SCALING, TuningSettings
+from sizewright.recommender.control.auto_scale import Scaling
+from sizewright.recommender.control.scaler import AutoScaler
+from sizewright.spec import Allocation, Job, Rails
+from sizewright.spec.rails import RoleRails
+from tests.helpers.stand_in import StandIn
+from tests.helpers.suspended_jobs import JOB_FILE, suspended
+from tests.operator.test_controller import Clock, events, now, put, sized_answer
+from tests.operator.test_manifests import allowed, calls, objects
+from tests.operator.test_tuner import Pods, told, turns
+
+LIMITS = {"minReplicas": 1, "maxReplicas": 8}
+"""Workers of an elastic PyTorchJob besides its Master."""
+ANNOTATIONS = {labels.RECREATE: "yes", labels.SCALE: "yes"}
+KUEUE_ELASTIC = "kueue.x-k8s.io/elastic-job"
+
+
+def scaler(job: Job, scaling: Scaling) -> AutoScaler:
+    """Return a scaler that has measured 1,000 samples/s of each worker, as the pods report."""
+    fixed = {
+        "job_hash": job.hash,
+        "worker_cpu": 3.0,
+        "ps": 0,
+        "batch_size": job.training.batch_size,
+        "duration_s": 60.0,
+    }
+    fixed |= {"worker_memory_bytes": GIB, "worker_cpu_used": 2.9, "host": "h1", "limited_by": "cgroup"}
+    trials = [Trial(**fixed, workers=count, throughput=1000.0 * count, series=f"s{count}") for count in (1, 2, 4, 8)]
+    return AutoScaler(job, trials, scaling=scaling)
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def metrics(clock: Clock) -> OperatorMetrics:
+    return OperatorMetrics(clock)
+
+
+@pytest.fixture
+def operator(api: KubeApi, clock: Clock, metrics: OperatorMetrics) -> Callable[..., Operator]:
+    def make(**settings: Any) -> Operator:
+        tuning = TuningSettings(every_s=10.0, scaling=OPERATOR_SCALING)
+        how = OperatorSettings(**{"tuning": tuning, "recreates": True, **settings})
+        times = {"clock": clock, "now": clock.time_of_day, "sleep": clock.sleep}
+        return Operator(api, sized_answer, list, how, metrics, scaler=scaler, **times)  # type: ignore[arg-type]
+
+    return make
+
+
+@pytest.fixture(autouse=True)
+def pods(server: StandIn, clock: Clock) -> Pods:
+    return Pods(server, clock)
+
+
+def start(server: StandIn, running: Operator, executor: str = "job") -> None:
+    """Let the operator start a job with four workers; its annotation allows scaling."""
+    described = {**JOB_FILE, "training": {"samples": 10**9}}
+    document = suspended(executor, **{labels.JOB: yaml.safe_dump(described), **ANNOTATIONS})
+    if executor == "pytorchjob":
+        document["spec"]["elasticPolicy"] = dict(LIMITS)
+        for spec in document["spec"]["pytorchReplicaSpecs"].values():  # as users write it
+            spec["template"]["spec"]["containers"][0]["env"] = [{"name": "SIZEWRIGHT_PROGRESS", "value": "stdout"}]
+    put(server, executor, document)
+    running.turn()
+    assert workers(server) == 4
+
+
+def workers(server: StandIn) -> int:
+    return len([name for name in server.pods if "worker" in name or "master" in name or "node" in name])
+
+
+@pytest.mark.parametrize(("executor", "first_step", "at_last"), [("job", 12, 16), ("pytorchjob", 9, 9)])
+def test_elastic_job_gets_more_workers_without_a_restart(
+    executor: str,
+    first_step: int,
+    at_last: int,
+    server: StandIn,
+    operator: Callable[..., Operator],
+    clock: Clock,
+    metrics: OperatorMetrics,
+) -> None:
+    running = operator()
+    start(server, running, executor)
+    uid, first = now(server, executor)["metadata"]["uid"], {each["metadata"]["uid"] for each in server.pods.values()}
+    turns(running, clock, 30)
+    assert workers(server) == first_step, "at most eight more at a time"
+    assert first <= {each["metadata"]["uid"] for each in server.pods.values()}, "no worker was replaced"
+    assert now(server, executor)["metadata"]["uid"] == uid
+    (message,) = told(server, "Scaled")
+    assert message.startswith(f"Scaled to {first_step} workers.")
+    values = {sample.name: sample.value for family in metrics.collect() for sample in family.samples}
+    assert values["sizewright_operator_scalings_total"] == 1
+    turns(running, clock, 100)
+    assert workers(server) == at_last, "the bounds, or the limits of the elastic policy"
+
+
+def test_guardrails_hold(server: StandIn, operator: Callable[..., Operator], clock: Clock) -> None:
+    running = operator(rails=Rails(worker=RoleRails(replicas=(1, 6))))
+    start(server, running)
+    turns(running, clock, 100)
+    assert workers(server) == 6
+
+
+def test_dry_run_tells_once_and_changes_nothing(
+    server: StandIn, operator: Callable[..., Operator], clock: Clock
+) -> None:
+    start(server, operator())
+    turns(operator(dry_run=True), clock, 100)
+    assert workers(server) == 4
+    (message,) = told(server, "WouldScale")
+    assert message.startswith("Nothing is changed. Scaled to 12 workers.")
+
+
+def test_job_without_the_annotation_keeps_its_workers(
+    server: StandIn, operator: Callable[..., Operator], clock: Clock
+) -> None:
+    running = operator()
+    start(server, running)
+    del now(server, "job")["metadata"]["annotations"][labels.SCALE]
+    turns(running, clock, 100)
+    assert workers(server) == 4
+    assert {reason for reason, _ in events(server)} == {"Sized"}
+
+
+def test_kind_that_would_restart_is_told_once(server: StandIn, operator: Callable[..., Operator], clock: Clock) -> None:
+    running = operator()
+    start(server, running, "jobset")
+    turns(running, clock, 100)
+    assert workers(server) == 4
+    (message,) = told(server, "CannotScale")
+    assert message.startswith("The number of workers of this JobSet cannot change while it runs.")
+
+
+def test_server_that_refuses_is_told_and_tried_again(
+    server: StandIn, operator: Callable[..., Operator], clock: Clock
+) -> None:
+    running = operator()
+    start(server, running)
+    server.fail("PATCH", "/jobs/ctr", 403, message="jobs is forbidden")
+    turns(running, clock, 30)
+    (message,) = told(server, "CannotScale")
+    assert "forbidden" in message
+    turns(running, clock, 100)
+    assert workers(server) > 4
+
+
+def test_permissions_are_enough(server: StandIn, operator: Callable[..., Operator], clock: Clock) -> None:
+    running = operator()
+    start(server, running)
+    server.asked.clear()
+    turns(running, clock, 30)
+    assert told(server, "Scaled")
+    assert calls(server) <= allowed(objects(scales=True))
+
+
+class TestScalableJob:
+    @pytest.fixture
+    def document(self) -> dict[str, Any]:
+        return suspended("job")
+
+    def narrowed(self, api: KubeApi, document: dict[str, Any], replicas: tuple[int, int] = (1, 16)) -> Job:
+        (kind,) = [kind for kind in job_kinds(api) if kind.executor.name == "job"]
+        described = {**JOB_FILE, "bounds": {"worker": {"replicas": replicas}}}
+        current = Allocation.of(4, 0, 3.0, 1.0, 512, 2**31)
+        return scalable_job(Job.model_validate(described), kind.executor, document, current)
+
+    def test_sizes_stay_as_they_are(self, api: KubeApi, document: dict[str, Any]) -> None:
+        job = self.narrowed(api, document)
+        assert job.bounds.worker.replicas == (1, 16)
+        assert job.bounds.worker.cpu == (3.0, 3.0)
+        assert job.bounds.worker.memory_bytes == (2**31, 2**31)
+        assert job.training.batch_size == 512
+
+    def test_kueue_has_to_allow_it(self, api: KubeApi, document: dict[str, Any]) -> None:
+        document["metadata"]["labels"][QUEUE_LABEL] = "ours"
+        with pytest.raises(InputError, match="Kueue would stop"):
+            self.narrowed(api, document)
+        document["metadata"]["annotations"][KUEUE_ELASTIC] = "true"
+        assert self.narrowed(api, document)
+
+    def test_resized_pods_have_no_equals(self, api: KubeApi, document: dict[str, Any]) -> None:
+        document["metadata"]["annotations"][RESIZED] = "{}"
+        with pytest.raises(InputError, match="earlier size"):
+            self.narrowed(api, document)
+
+    def test_work_items_fix_the_number(self, api: KubeApi, document: dict[str, Any]) -> None:
+        document["spec"]["completions"] = 7
+        with pytest.raises(InputError, match="cannot change"):
+            self.narrowed(api, document)
+
+    def test_bounds_that_nothing_satisfies_are_refused(self, api: KubeApi) -> None:
+        (kind,) = [kind for kind in job_kinds(api) if kind.executor.name == "pytorchjob"]
+        elastic = suspended("pytorchjob")
+        elastic["spec"]["elasticPolicy"] = {"minReplicas": 20, "maxReplicas": 30}
+        with pytest.raises(InputError, match="Write bounds that overlap"):
+            scalable_job(Job.model_validate(JOB_FILE), kind.executor, elastic, Allocation.of(4, 0, 3.0, 1.0, 512))
