@@ -25,6 +25,7 @@ from sizewright.training.command.rendezvous import ReplicaCommand, ReplicaSlot
 from sizewright.training.command.reports import Report, Reports, counters
 from sizewright.training.host.capacity import runqueue_s
 from sizewright.training.host.cgroups import PERIOD_US, CgroupTree
+from sizewright.training.host.gpus import GpuUse, GpuWatch, gpu_ids, gpu_product
 from sizewright.training.host.limits import pin_process
 
 _POLL_S = 0.01
@@ -60,6 +61,9 @@ class CommandReplica:
         assert job.command is not None
         self.slot = slot
         self._command = job.command
+        self._trains_on_gpu = slot.role == "worker" and bool(slot.size.gpu or job.training.device == "cuda")
+        self._gpu_watch: GpuWatch | None = None
+        self._gpu_product: str | None = None
         self._group = tree.child(slot.name) if tree else None
         self._limited_by: LimitedBy = "none"
         self._progress = logs / f".{slot.name}"
@@ -78,6 +82,9 @@ class CommandReplica:
         """Start the process. Raise JobError if the command or its folder does not exist."""
         env = {**os.environ, **start.env, VARIABLE: str(self._progress)}
         self._check(start, env)
+        if self._trains_on_gpu:
+            ids = gpu_ids(env)
+            self._gpu_watch, self._gpu_product = GpuWatch(ids), gpu_product(ids)
         words = list(start.words)
         if self._group:
             self._group.set_memory(self.slot.size.memory_bytes)
@@ -114,6 +121,7 @@ class CommandReplica:
         processes = list(self._processes())
         new_reports = [report for report in list(self._reports.history) if report.samples > self._samples_passed_on]
         self._samples_passed_on = last.samples
+        gpu = self._gpu_watch.use if self._gpu_watch else GpuUse()
         metrics = ReplicaMetrics(
             role=self.slot.role,
             index=self.slot.number,
@@ -125,6 +133,10 @@ class CommandReplica:
             limited_by=self._limited_by,
             cfs_period_ms=PERIOD_US / 1000 if self._limited_by == "cgroup" else None,
             last_step_at_s=last.at_s,
+            device_memory_bytes=gpu.memory_bytes or 0,
+            gpu_busy_s=gpu.busy_s,
+            gpu_energy_j=gpu.energy_j,
+            gpu_product=self._gpu_product,
             **counters(last),
         )
         exit_code = self._process.poll() if self._process else None
@@ -180,6 +192,9 @@ class CommandReplica:
         if self._guard:
             self._guard.dismiss()
             self._guard = None
+        if self._gpu_watch:
+            self._gpu_watch.close()
+            self._gpu_watch = None
         if self._log:
             self._log.close()
         if self._group:

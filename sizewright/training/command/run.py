@@ -49,7 +49,7 @@ class Run:
             replica = self._place.replica(self._job, slot, batch_size, self.folder)
             self._replicas.append(replica)
             start = make_start(self._job, slots, slot, batch_size)
-            replica.start(start._replace(env={**start.env, **env}))
+            replica.start(start._replace(env={**self._place.device_env(slots, slot), **start.env, **env}))
 
     def hold(self) -> None:
         """Set the CPU limits of all replicas."""
