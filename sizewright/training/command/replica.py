@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import shutil
 import signal
 import socket
@@ -11,7 +12,7 @@ import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import psutil
 
@@ -29,6 +30,11 @@ from sizewright.training.host.gpus import GpuUse, GpuWatch, gpu_ids, gpu_product
 from sizewright.training.host.limits import pin_process
 
 _POLL_S = 0.01
+_LINES_OF_OOM = 20  # after which ranks may print what else they saw
+_DEVICE_OOM = re.compile(
+    r"torch\.(cuda\.)?OutOfMemoryError|(CUDA|HIP) out of memory|CUDA error: out of memory|cudaErrorMemoryAllocation|"
+    r"CUBLAS_STATUS_ALLOC_FAILED"
+)
 
 
 class ReplicaObservation(NamedTuple):
@@ -44,11 +50,11 @@ class ReplicaObservation(NamedTuple):
 
 
 class Death(NamedTuple):
-    """The cause of a replica's end, the place of its log, and whether memory was the cause."""
+    """The cause of a replica's end, the place of its log, and which memory ran out, if any."""
 
     message: str
     remedy: str
-    oom: bool
+    oom_memory: Literal["host", "device"] | None
 
 
 class CommandReplica:
@@ -153,14 +159,24 @@ class CommandReplica:
         """Return the cause of the replica's end, with the last lines of its log."""
         code = self._process.poll() if self._process else None
         duration_s = time.monotonic() - self._started_at
-        oom = bool(self._group and self._group.oom_kills())
-        if oom:
+        oom_memory: Literal["host", "device"] | None = None
+        if self._group and self._group.oom_kills():
+            oom_memory = "host"
             message = f"{self.slot.name} was ended for using more memory than it was given, after {duration_s:.1f} s."
+        elif self._lacked_device_memory():
+            oom_memory = "device"
+            message = f"{self.slot.name} ended for lack of memory on its GPU, after {duration_s:.1f} s."
         elif code is not None and code < 0:
             message = f"{self.slot.name} was ended by {_signal_name(-code)} after {duration_s:.1f} s."
         else:
             message = f"{self.slot.name} ended with exit code {code} after {duration_s:.1f} s."
-        return Death(message + self.last_lines(), f"Its log: {self._path}", oom)
+        return Death(message + self.last_lines(), f"Its log: {self._path}", oom_memory)
+
+    def _lacked_device_memory(self) -> bool:
+        """Return whether the end of the log tells that the memory of a GPU ran out, in PyTorch's or CUDA's words."""
+        if self._log:
+            self._log.close(0.5)
+        return any(_DEVICE_OOM.search(line) for line in (self._log.last_lines(_LINES_OF_OOM) if self._log else ()))
 
     def last_lines(self) -> str:
         """Return the last lines of the log, as the end of a message."""

@@ -60,10 +60,11 @@ class Run:
         """Update the state of all replicas. Raise ReplicaDiedError if one has failed."""
         self._read()
         if not self.finished:
-            for replica, each in zip(self._replicas, self._observations, strict=True):
-                if each.exit_code:
-                    why = replica.why()
-                    raise ReplicaDiedError(why.message, why.remedy, oom=why.oom)
+            pairs = zip(self._replicas, self._observations, strict=True)
+            deaths = [replica.why() for replica, each in pairs if each.exit_code]
+            if deaths:  # a rank that ran out of memory ends the others, which may be seen first
+                why = next((death for death in deaths if death.oom_memory), deaths[0])
+                raise ReplicaDiedError(why.message, why.remedy, oom_memory=why.oom_memory)
 
     def _read(self) -> None:
         now = time.monotonic()
