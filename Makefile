@@ -5,14 +5,14 @@ JOB ?= examples/criteo.yaml
 NAME ?= recommend
 STAMP := $(shell date +%Y%m%d-%H%M%S)
 
-.PHONY: setup recommend check test servers test-first-half test-second-half test-long test-long-platforms test-long-tools test-long-training lint docs bench release-check lock clean
+.PHONY: gpu-check setup recommend check test servers test-first-half test-second-half test-long test-long-platforms test-long-tools test-long-training lint docs bench release-check lock clean
 
 setup: .venv/.ready
 
 .venv/.ready: pyproject.toml constraints.txt
 	@echo "Setting up .venv (once; a few minutes)"
 	@$(PYTHON) -m venv .venv
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[profile,kubernetes,metrics,plots,track,postgres,docs,dev]'
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[profile,gpu,kubernetes,metrics,plots,track,postgres,docs,dev]'
 	@touch $@
 
 recommend: .venv/.ready
@@ -85,13 +85,26 @@ release-check: .venv/.ready
 bench: .venv/.ready
 	@$(BIN)/python -m benchmarks.$(NAME) $(TABLES)
 
+# The GPUs of this machine in ten minutes, with the PyTorch of PYTHON: benchmarks/gpu.py and the few packages it needs.
+GPU_VENV := .gpu-venv
+
+gpu-check:
+	@$(PYTHON) -c 'import sys, torch; sys.exit(not torch.cuda.is_available())' 2>/dev/null \
+		|| { echo "gpu-check needs a GPU and a PyTorch that finds it; $(PYTHON) has none here." >&2; exit 1; }
+	@$(PYTHON) -m venv --system-site-packages $(GPU_VENV)
+	@$(PYTHON) -c 'import site; print(*site.getsitepackages(), sep="\n")' \
+		> "$$($(GPU_VENV)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/packages-of-python.pth"
+	@$(GPU_VENV)/bin/python -m pip install --quiet --disable-pip-version-check -r benchmarks/gpu-requirements.txt
+	@PYTHONPATH=$(CURDIR) $(GPU_VENV)/bin/python -m benchmarks.gpu
+	@echo benchmarks/results/gpu.json
+
 # CUDA packages stay out of the lock: with the exact pin of torch a CPU build is taken where one is at hand.
 lock: .venv/.ready
 	@$(BIN)/python -m pip install --quiet uv
 	@printf 'torch==2.13.0\n' > .venv/pins.txt
 	@(echo "# Made by: make lock"; $(BIN)/uv pip compile pyproject.toml --all-extras --universal --python-version 3.10 \
-		-c .venv/pins.txt --no-header --no-annotate --quiet | grep -v -E '^(cuda-|nvidia-|triton)') > .venv/lock.txt
+		-c .venv/pins.txt --no-header --no-annotate --quiet | grep -v -P '^(cuda-|nvidia-(?!ml-py)|triton)') > .venv/lock.txt
 	@mv .venv/lock.txt constraints.txt
 
 clean:
-	@rm -rf .venv out build dist docs/_build docs/_made *.egg-info
+	@rm -rf .venv $(GPU_VENV) out build dist docs/_build docs/_made *.egg-info

@@ -1,6 +1,7 @@
-"""A DLRM on one GPU: its throughput over batch sizes, loaders and cores, and the prediction of sizes not measured.
+"""A DLRM on GPUs: throughput over batch sizes, ranks, loaders and cores, and the prediction of sizes not measured.
 
-It needs PyTorch, the core of Sizewright and, for the use of the GPU, `nvidia-ml-py`; no Ray. Every trial is kept.
+It needs PyTorch and the packages of `gpu-requirements.txt`; no Ray. `make gpu-check` installs them and runs it. Every
+trial is kept. Without a GPU only the smoke form runs.
 """
 
 from __future__ import annotations
@@ -12,8 +13,7 @@ from pathlib import Path
 import numpy as np
 
 import sizewright as sw
-from benchmarks._nvml import GpuWatch
-from benchmarks._report import choose, finish
+from benchmarks._report import SMOKE, choose, finish
 from benchmarks._trials import BRIEF
 from sizewright.datasets.trials.trial import Trial
 from sizewright.errors import TrialError
@@ -22,6 +22,8 @@ from sizewright.profiler.measure.measure_command import measure_command
 from sizewright.profiler.series._base import TrialPoint
 from sizewright.spec import Allocation, Job
 from sizewright.training.command.session import CommandSession
+from sizewright.training.host.capacity import host_cores
+from sizewright.training.host.gpus import gpu_ids, gpu_product
 
 EXAMPLE = Path(__file__).parents[1] / "examples" / "own_code" / "torch_gpu.yaml"
 _TABLES = {"small": (100_000, 16), "large": (1_000_000, 64)}
@@ -35,15 +37,18 @@ LOADERS: Sequence[int] = choose([1, 4, 8, 12], [1, 4, 12], [1])
 CORES: Sequence[float] = choose([1, 2, 4, 8, 14], [2, 14], [1])
 TIMING = choose(Timing(min_s=3, max_s=5, target_se=0.01), Timing(min_s=2, max_s=3), BRIEF)
 ENOUGH = 0.9
+GPUS = gpu_ids()
 
 Rows = list[dict[str, object]]
 Figures = dict[str, float]
 
 
 def main() -> None:
-    parts = {"batches": batches, "reading": reading}
+    if not GPUS and not SMOKE:
+        raise SystemExit("This benchmark measures GPUs, and this host has none.")
+    parts = {"batches": batches, "ranks": ranks, "reading": reading}
     selected = sys.argv[1:] or list(parts)
-    details: dict[str, object] = {"gpu": GpuWatch().name}
+    details: dict[str, object] = {"gpu": gpu_product(GPUS) or ("unknown" if GPUS else "cpu"), "gpus": len(GPUS)}
     figures: Figures = {}
     for name in selected:
         figures |= parts[name](details)
@@ -94,6 +99,27 @@ def held_out_memory_errors(rows: Mapping[int, Mapping[str, object]]) -> list[flo
     return [abs(float(np.polyval(line, batch)) / known[batch] - 1) for batch in list(known)[1::2]]
 
 
+def ranks(details: dict[str, object]) -> Figures:
+    """Measure 1, 2, 4, … ranks with a GPU each, and predict the largest number from the others."""
+    counts = [2**power for power in range(10) if 2**power <= min(len(GPUS), host_cores() / BATCH_CORES)]
+    if len(counts) < 2:
+        print(f"{len(GPUS)} GPU: ranks on several GPUs are not measured", flush=True)
+        return {}
+    job = described(next(iter(TABLES)), loaders=0, max_workers=counts[-1])
+    measured = {count: measured_row(job, BATCH_CORES, READING_BATCH, workers=count) for count in counts}
+    details["ranks"] = [row for _, row in measured.values()]
+    rates = {count: trial.throughput for count, (trial, _) in measured.items() if trial.throughput}
+    if not {1, counts[-1]} <= rates.keys():
+        return {}
+    figures = {"ranks": float(counts[-1]), "rank_speed_up": rates[counts[-1]] / rates[1]}
+    *others, largest = (trial for trial, _ in measured.values() if trial.usable)
+    if len(others) >= 3:
+        answer = sw.predict(job, workers=counts[-1], worker_cpu=BATCH_CORES, batch_size=READING_BATCH, trials=others)
+        assert answer.asked is not None, answer
+        figures["rank_error"] = abs(answer.asked.predicted.throughput.value / (largest.throughput or np.nan) - 1)
+    return figures
+
+
 def reading(details: dict[str, object]) -> Figures:
     """Measure loaders × cores, and compare the best rate with that of a GPU that has nothing to read."""
     tables = next(iter(TABLES))
@@ -119,35 +145,39 @@ def reading(details: dict[str, object]) -> Figures:
     }
 
 
-def described(tables: str, loaders: int) -> Job:
-    """Return the job of the example, with these tables and loaders."""
+def described(tables: str, loaders: int, max_workers: int = 1) -> Job:
+    """Return the job of the example, with these tables and loaders; on the CPU where there is no GPU."""
     rows, dim = TABLES[tables]
     job = Job.load(EXAMPLE)
+    bounds_of_worker: dict[str, object] = {"cpu": (BATCH_CORES, BATCH_CORES), "replicas": (1, max_workers)}
+    if not GPUS:
+        bounds_of_worker["gpu"] = None
+        job = job.model_copy(update={"training": job.training.model_copy(update={"device": "cpu"})})
+    worker = job.bounds.worker.model_copy(update=bounds_of_worker)
+    bounds = job.bounds.model_copy(update={"batch_size": (min(BATCHES), max(BATCHES)), "worker": worker})
     assert job.command is not None
     words = (sys.executable, *job.command.run[1:-1], str(loaders), "--rows", str(rows), "--dim", str(dim))
-    worker = job.bounds.worker.model_copy(update={"cpu": (BATCH_CORES, BATCH_CORES)})
-    bounds = job.bounds.model_copy(update={"batch_size": (min(BATCHES), max(BATCHES)), "worker": worker})
     command = job.command.model_copy(update={"run": words})
     return job.model_copy(update={"name": f"dlrm-{tables}-{loaders}", "command": command, "bounds": bounds})
 
 
-def measured_row(job: Job, cores: float, batch: int, **named: object) -> tuple[Trial, dict[str, object]]:
-    """Return the trial at these cores and this batch size, and a row with what was seen of the GPU."""
-    point = TrialPoint(Allocation.of(1, 0, cores, 1.0, batch))
-    row = {**named, "cores": cores, "batch_size": batch}
+def measured_row(
+    job: Job, cores: float, batch: int, workers: int = 1, **named: object
+) -> tuple[Trial, dict[str, object]]:
+    """Return the trial of workers with these cores and a GPU each, and a row with what was seen of it."""
+    point = TrialPoint(Allocation.of(workers, 0, cores, 1.0, batch, worker_gpu=1 if GPUS else 0))
+    row = {**named, "workers": workers, "cores": cores, "batch_size": batch}
     try:
-        with GpuWatch() as gpu, CommandSession(job, trial=True) as session:
+        with CommandSession(job, trial=True) as session:
             trial = measure_command(session, point, TIMING)
-            use = gpu.use(trial.duration_s or 1.0)
     except TrialError as error:
         print(f"{row}: {error}", flush=True)
-        return Trial(workers=1, ps=0, status="failed", message=str(error)), row | {"failed": str(error)}
+        return Trial(workers=workers, ps=0, status="failed", message=str(error)), row | {"failed": str(error)}
     row |= trial.model_dump(
         include={"throughput", "throughput_se", "duration_s", "phase_data_s", "phase_compute_s", "worker_cpu_used",
-                 "worker_memory_bytes", "limited_by"}
+                 "worker_memory_bytes", "limited_by", "device_memory_bytes", "gpu_utilization", "gpu_power_w"},
+        exclude_none=True,
     )  # fmt: skip
-    if use:
-        row |= {"device_memory_bytes": use.memory_bytes, "gpu_busy": use.busy, "power_w": use.power_w}
     print(
         ", ".join(f"{key} {value:.4g}" if isinstance(value, float) else f"{key} {value}" for key, value in row.items()),
         flush=True,

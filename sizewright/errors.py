@@ -29,6 +29,8 @@ Results that are not failures (`not_enough_data`, `infeasible`) are values of
 
 from __future__ import annotations
 
+from typing import Literal
+
 from sizewright.redaction import shown
 
 __all__ = [
@@ -158,11 +160,18 @@ class TrialError(SizewrightError):
 
 
 class ReplicaDiedError(TrialError):
-    """A replica's process died; `oom` tells whether the memory limit killed it."""
+    """A replica's process died; `oom_memory` tells which memory ran out, if any: `host` or `device`."""
 
-    def __init__(self, message: str, remedy: str = "", *, oom: bool = False) -> None:
+    def __init__(
+        self, message: str, remedy: str = "", *, oom: bool = False, oom_memory: Literal["host", "device"] | None = None
+    ) -> None:
         super().__init__(message, remedy)
-        self.oom = oom
+        self.oom_memory = "host" if oom else oom_memory
+
+    @property
+    def oom(self) -> bool:
+        """Return whether memory ran out."""
+        return self.oom_memory is not None
 
 
 class TrialVoidError(TrialError):

@@ -25,6 +25,7 @@ from sizewright.training.host.leftovers import group_name
 
 EXTRAS = {
     "profile": (("torch", "ray"), "Nothing can be measured or trained here; trials of another machine can be used."),
+    "gpu": (("pynvml",), "Trials on GPUs do not record device memory, utilization and power."),
     "track": (("mlflow",), "`retrain`, and priors from a registry, do not work."),
     "kubernetes": (("kubernetes",), "Plans can be rendered for Kubernetes, but not applied."),
     "plots": (("matplotlib", "jinja2"), "`report` and figures do not work."),
@@ -185,10 +186,20 @@ def _gpu() -> Check:
         )
     import torch
 
+    from sizewright.training.host.gpus import load_nvml
+
     count = torch.cuda.device_count() if torch.cuda.is_available() else 0
     if count:
         memory = format_bytes(torch.cuda.get_device_properties(0).total_memory)
-        return _ok("GPU", f"{count} × {torch.cuda.get_device_name(0)} with {memory}")
+        found = f"{count} × {torch.cuda.get_device_name(0)} with {memory}"
+        if load_nvml():
+            return _ok("GPU", found)
+        return _warning(
+            "GPU",
+            found=f"{found}, and no answer of NVML",
+            means=EXTRAS["gpu"][1],
+            remedy="Run: pip install 'sizewright[gpu]'; in a container, let it have the driver's library libnvidia-ml.",
+        )
     return _warning(
         "GPU",
         found="none",

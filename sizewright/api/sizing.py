@@ -121,7 +121,7 @@ def profile(
         def planner() -> SpaceFillingPlanner | AdaptivePlanner:
             whole_cores = session.whole_cores
             cores = session.cores * (1.0 if whole_cores else TRIAL_SHARE_OF_CORES)
-            if within_host(job, cores):
+            if within_host(job, cores, session.gpus):
                 return AdaptivePlanner(
                     job,
                     cores,
@@ -130,9 +130,16 @@ def profile(
                     full_scale=scale,
                     whole_cores=whole_cores,
                     predictor=predictor,
+                    host_gpus=session.gpus,
                 )
             return SpaceFillingPlanner(
-                job, cores, memory_bytes, count=trials, full_scale=scale, whole_cores=whole_cores
+                job,
+                cores,
+                memory_bytes,
+                count=trials,
+                full_scale=scale,
+                whole_cores=whole_cores,
+                host_gpus=session.gpus,
             )
 
         first = planner()
@@ -165,7 +172,9 @@ def _profile_command(
         def planner() -> CommandPlanner:
             whole_cores = session.whole_cores
             cores = session.cores * (1.0 if whole_cores else TRIAL_SHARE_OF_CORES)
-            return CommandPlanner(job, cores, session.memory_bytes, count=trials, whole_cores=whole_cores)
+            return CommandPlanner(
+                job, cores, session.memory_bytes, count=trials, whole_cores=whole_cores, host_gpus=session.gpus
+            )
 
         return Trials(profile_series(session, planner, opened, measure=measure_command))
 

@@ -203,7 +203,8 @@ class TrialJobs:
             return trial
         status = kind.executor.end_status(copy)
         if oom := next(kind.executor.out_of_memory(handle), None):
-            return failed_trial(plan.job, point, "oom", f"{oom} ran out of memory")
+            trial = failed_trial(plan.job, point, "oom", f"{oom} ran out of memory")
+            return trial.model_copy(update={"oom_memory": "host"})
         if status == "failed":
             return failed_trial(plan.job, point, "failed", f"{name_of(copy)} failed")
         began_s = min((log.lines[0][0] for log in logs if log.lines), default=self._now())

@@ -35,6 +35,8 @@ REPLICA = {
     "bytes_sent": "sent_bytes_total",
     "bytes_received": "received_bytes_total",
     "device_memory_bytes": "device_memory_bytes",
+    "gpu_busy_s": "gpu_busy_seconds_total",
+    "gpu_energy_j": "gpu_energy_joules_total",
     "loss": "loss",
     "exchanges": "exchanges_total",
     "pushes": "pushes_total",

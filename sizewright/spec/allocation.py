@@ -18,25 +18,29 @@ Role = Literal["worker", "ps", "chief", "evaluator"]
 ROLES: tuple[Role, ...] = ("worker", "ps", "chief", "evaluator")
 
 
+ANY_GPU = "gpu"
+"""The kind of GPUs whose kind is not named."""
+
+
 class Gpu(Record):
     """GPUs of one replica."""
 
-    kind: Annotated[str, PLATFORM_NAME] = Field(default="gpu", description="as hosts name theirs")
+    kind: Annotated[str, PLATFORM_NAME] = Field(default=ANY_GPU, description="as hosts name theirs")
     count: Count = Field(ge=1, description="of each replica, or host")
 
     def describe(self) -> str:
         """Return a text such as `1 GPU` or `2 a100`."""
-        return format_count(self.count, "GPU") if self.kind == "gpu" else f"{self.count} {self.kind}"
+        return format_count(self.count, "GPU") if self.kind == ANY_GPU else f"{self.count} {self.kind}"
 
 
-def _gpus(value: Any) -> Any:
-    """Expand `2` and `a100:2` into a mapping."""
+def read_gpus(value: Any) -> Any:
+    """Expand `2` and `a100:2` into a mapping, and 0 into None."""
     text = str(value).strip() if isinstance(value, (int, str)) and not isinstance(value, bool) else ""
     if text == "0":
         return None
     if match := re.fullmatch(r"(?:([A-Za-z][-\w.]*):)?(\d{1,9})", text, re.ASCII):
         return {"count": int(match[2])} | ({"kind": match[1]} if match[1] else {})
-    if value is None or isinstance(value, (Mapping, Gpu)):
+    if value is None or isinstance(value, (Mapping, Record)):
         return value
     raise ValueError(f"must look like {{kind: a100, count: 2}}, a100:2 or 2, got {shortened(value)}")
 
@@ -44,7 +48,7 @@ def _gpus(value: Any) -> Any:
 # `2` stands for `{count: 2}`, `a100:2` for `{kind: a100, count: 2}`.
 Gpus = Annotated[
     Gpu | None,
-    Shorthand(expand=_gpus, short=lambda _: {"anyOf": [{"type": "integer", "minimum": 0}, {"type": "string"}]}),
+    Shorthand(expand=read_gpus, short=lambda _: {"anyOf": [{"type": "integer", "minimum": 0}, {"type": "string"}]}),
 ]
 
 
@@ -89,12 +93,13 @@ class Allocation(Record):
         worker_memory_bytes: int = 0,
         ps_memory_bytes: int = 0,
         worker_gpu: int = 0,
+        gpu_kind: str = ANY_GPU,
     ) -> Allocation:
         """Return an allocation with one group per role, the usual case. Without PS their size is ignored.
 
-        `worker_gpu` is the number of GPUs of each worker, of any kind.
+        `worker_gpu` is the number of GPUs of each worker, of `gpu_kind`.
         """
-        gpu = Gpu(count=worker_gpu) if worker_gpu else None
+        gpu = Gpu(kind=gpu_kind, count=worker_gpu) if worker_gpu else None
         return cls(
             worker=(Group(replicas=workers, cpu=worker_cpu, memory_bytes=worker_memory_bytes, gpu=gpu),),
             ps=(Group(replicas=ps, cpu=ps_cpu, memory_bytes=ps_memory_bytes),) if ps else (),

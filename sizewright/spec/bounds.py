@@ -2,19 +2,41 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 from pydantic import ConfigDict, Field, ValidationInfo, field_validator, model_validator
 
 from sizewright.formatting import GIB, format_bytes
 from sizewright.spec._base import Record
-from sizewright.spec._shorthand import ONE_FOR_BOTH
+from sizewright.spec._shorthand import ONE_FOR_BOTH, PLATFORM_NAME, Shorthand
+from sizewright.spec.allocation import ANY_GPU, read_gpus
 from sizewright.spec.units import Bytes, Cores, Count
 
 # Far beyond any cluster: larger numbers are typing errors.
 Replicas = Annotated[Count, Field(le=10_000)]
+Gpus = Annotated[Count, Field(ge=0, le=1000)]
 BatchSize = Annotated[Count, Field(ge=1, le=10**9)]
 NO_REPLICAS = (0, 0)
+
+
+class GpuBounds(Record):
+    """The minimum and maximum of the GPUs of one worker, all of one kind."""
+
+    kind: Annotated[str, PLATFORM_NAME] = Field(default=ANY_GPU, description="as hosts name theirs")
+    count: Annotated[tuple[Gpus, Gpus], ONE_FOR_BOTH] = Field(description="of each worker; from 0: also without GPUs")
+
+    @field_validator("count")
+    @classmethod
+    def _ordered(cls, value: tuple[int, int]) -> tuple[int, int]:
+        if value[0] > value[1]:
+            raise ValueError(f"the minimum ({value[0]}) is above the maximum ({value[1]})")
+        if value[1] < 1:
+            raise ValueError("the maximum is 0; leave gpu out for workers without GPUs")
+        return value
+
+
+def _gpu_bounds(value: Any) -> Any:
+    return {"count": value} if isinstance(value, (list, tuple)) else read_gpus(value)
 
 
 class RoleBounds(Record):
@@ -28,6 +50,10 @@ class RoleBounds(Record):
         serialization_alias="memory",
         description="of each replica",
     )
+    gpu: Annotated[
+        GpuBounds | None,
+        Shorthand(expand=_gpu_bounds, short=lambda _: {"anyOf": [{"type": ["integer", "array"]}, {"type": "string"}]}),
+    ] = Field(default=None, description="of each worker; absent: as in the trials")
 
     model_config = ConfigDict(populate_by_name=True)
 
@@ -73,6 +99,12 @@ class Bounds(Record):
     def _has_workers(self) -> Bounds:
         if self.worker.replicas == NO_REPLICAS:
             raise ValueError("a job has at least 1 worker, and worker.replicas is 0")
+        return self
+
+    @model_validator(mode="after")
+    def _gpus_of_workers(self) -> Bounds:
+        if self.ps.gpu:
+            raise ValueError("ps.gpu is set, but only workers have GPUs; write worker.gpu")
         return self
 
     @model_validator(mode="after")

@@ -141,6 +141,8 @@ class Job(Record):
         if self.command is None:
             if without_ps:
                 raise ValueError("bounds.ps.replicas is 0, but a built-in model needs at least 1 PS for its tables")
+            if self.bounds.worker.gpu and self.training.device != "cuda":
+                raise ValueError("bounds.worker.gpu needs training.device: cuda, since workers compute on the CPU else")
             if self.data.format != "synthetic" and set(self.model.tables.poolings) != {1}:
                 raise ValueError("model.tables.pooling needs data.format: synthetic, since a log has one id per column")
             return self
@@ -202,6 +204,17 @@ class Job(Record):
             if side and not allocation.replicas(role)  # type: ignore[arg-type]
         }
         return allocation.model_copy(update=groups)
+
+    def with_gpu_kind(self, allocation: Allocation) -> Allocation:
+        """Return the allocation with GPUs of the kind that the bounds name."""
+        gpu = self.bounds.worker.gpu
+        if gpu is None:
+            return allocation
+        groups = tuple(
+            group.model_copy(update={"gpu": group.gpu.model_copy(update={"kind": gpu.kind})}) if group.gpu else group
+            for group in allocation.worker
+        )
+        return allocation.model_copy(update={"worker": groups})
 
     def with_absolute_path(self, folder: str | Path = "") -> Job:
         """Return the job with absolute paths; relative ones count from `folder`, or from the working folder."""

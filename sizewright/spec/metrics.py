@@ -49,6 +49,10 @@ class ReplicaMetrics(Record):
     bytes_sent: int = 0
     bytes_received: int = 0
     device_memory_bytes: int = 0
+    gpu_busy_s: float | None = None
+    """Seconds in which a GPU computed and `gpu_energy_j`, joules that it used: means over the GPUs of the replica."""
+    gpu_energy_j: float | None = None
+    gpu_product: str | None = None
     loss: float = 0.0
 
     exchanges: int = 0

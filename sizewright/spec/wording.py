@@ -396,6 +396,7 @@ _OR_MORE = " or more than "
 _CAPS: dict[str, str | Callable[[Values], str]] = {
     "no_limit": "nothing is limited",
     "memory_bounds": _memory_bounds,
+    "device_memory": "the memory of a GPU ran out in {trials:count trial}, from batch size {batch_size} on",
     "no_hosts": "cluster {cluster} has no host",
     "hosts": lambda v: (
         f"the hosts of {v['cluster']} cannot hold them (no host has more than {amounts('limit', v, _OR_MORE)})"
@@ -424,6 +425,11 @@ _NOT_ENOUGH: dict[str, str | Callable[[Values], str]] = {
         f"no successful trial has {'workers and PS' if v['has_ps'] else 'workers and no PS'}, as this job does"
     ),
     "no_trial_succeeded": "none of {trials:count trial} succeeded (the last: {last})",
+    "no_trial_on_the_gpus": "no successful trial ran on GPUs of kind {kind}",
+    "gpu_kinds_mixed": "the trials ran on GPUs of several kinds ({kinds}), whose speeds differ",
+    "gpus_not_recorded": (
+        "bounds.worker.gpu allows {low} to {high} GPUs, and no trial records those of its workers (worker_gpu)"
+    ),
     "model_refused": "{error}",
     "too_few_allocations": "{distinct} distinct allocations were measured and {needed} are needed",
     "interval_too_wide": _interval_too_wide,
@@ -435,6 +441,9 @@ _TARGET: dict[str, str | Callable[[Values], str]] = {
     "prior_knows_job": _prior_knows_job,
     "prior_of_other_jobs": _prior_of_other_jobs,
     "prior_refused": "{error}.",
+    "trials_on_other_gpus": (
+        "{trials:count trial} on GPUs of another kind ({others}) do not count, since bounds.worker.gpu names {kind}."
+    ),
     "prior_ignored": (
         "The prior is ignored: the throughput of the job's {trials:count trial} is {ratio:ratio} the prediction."
     ),

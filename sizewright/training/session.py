@@ -175,6 +175,11 @@ class Session:
         return sum(available.cores for available in self._live.pool.node_resources)
 
     @property
+    def gpus(self) -> int:
+        """The GPUs of all machines."""
+        return sum(available.gpus for available in self._live.pool.node_resources)
+
+    @property
     def memory_bytes(self) -> int:
         """The free memory of all machines when the session began."""
         return sum(available.memory_bytes for available in self._live.pool.node_resources)

@@ -45,10 +45,14 @@ class Trial(Record):
     series: str | None = Field(default=None, description="trials measured one after the other share this id")
     status: TrialStatus = "ok"
     message: str | None = Field(default=None, description="why a trial failed or is void")
+    oom_memory: Literal["host", "device"] | None = Field(
+        default=None, description="with status oom: whether the memory of the host or of a GPU ran out"
+    )
 
     worker_cpu: MeasuredCores | None = Field(default=None, gt=0, description="cores of one worker")
     ps_cpu: MeasuredCores | None = Field(default=None, gt=0, description="cores of one PS")
     worker_gpu: Count | None = Field(default=None, ge=0, description="GPUs of one worker")
+    gpu_kind: str | None = Field(default=None, description="kind of these GPUs, as bounds name it; else their product")
     batch_size: Count | None = Field(default=None, ge=1, description="samples per step of one worker")
     sync: Literal["async", "sync"] | None = None
     table_scale: MeasuredNumber | None = Field(
@@ -79,7 +83,15 @@ class Trial(Record):
     worker_memory_bytes: MeasuredBytes | None = Field(default=None, description="greatest peak of a worker")
     ps_memory_bytes: MeasuredBytes | None = Field(default=None, description="greatest peak of a PS")
     device: str | None = None
-    device_memory_bytes: MeasuredByteCount | None = None
+    device_memory_bytes: MeasuredByteCount | None = Field(
+        default=None, description="greatest peak of a GPU of a worker, or of rows on one of a PS"
+    )
+    gpu_utilization: MeasuredNumber | None = Field(
+        default=None, ge=0, description="share of the time in which a GPU computed, mean over GPUs; from NVML"
+    )
+    gpu_power_w: MeasuredNumber | None = Field(
+        default=None, ge=0, description="watts that a GPU used, mean over GPUs; from NVML"
+    )
     worker_cpu_used: MeasuredCores | None = Field(default=None, ge=0, description="cores used, mean over workers")
     ps_cpu_used: MeasuredCores | None = Field(default=None, ge=0, description="cores used, mean over PS")
     uncharged_cpu_s: MeasuredSeconds | None = Field(default=None, description="CPU seconds of the engine itself")
@@ -120,8 +132,13 @@ class Trial(Record):
 
     @property
     def cause(self) -> str:
-        """The last line that the replica of a failed trial printed, or else the message of the trial."""
+        """The last line that the replica of a failed trial printed, or else the message of the trial.
+
+        Where memory ran out, the first line of the message says so, since the replica may have printed anything.
+        """
         message = self.message or self.status
+        if self.status == "oom":
+            return message.partition("\n")[0].partition(", after ")[0]
         printed = [line.strip() for line in message.splitlines() if line.startswith("    ")]
         return printed[-1] if printed else message
 

@@ -12,7 +12,7 @@ import numpy as np
 from sizewright.datasets.trials.trial import Trial, now
 from sizewright.errors import TrialVoidError
 from sizewright.profiler.measure.interference import other_cores, others_busy_s, starved_share, widened
-from sizewright.profiler.series._base import TrialPoint
+from sizewright.profiler.series._base import TrialPoint, gpus_of
 from sizewright.spec import Allocation, Job, Metrics, ReplicaMetrics
 
 _UNKNOWN_SE = 0.1  # share of the throughput, if there are fewer than three blocks
@@ -190,6 +190,7 @@ def _row(job: Job, point: TrialPoint, window: _Window) -> Trial:
         steps=steps,
         limited_by=last.limited_by,
         cfs_period_ms=last.replicas[0].cfs_period_ms,
+        **gpus_of(job, allocation),
     )
 
 

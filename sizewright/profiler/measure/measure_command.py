@@ -11,8 +11,8 @@ from sizewright.errors import TrialVoidError
 from sizewright.profiler.measure.interference import other_cores, others_busy_s, starved_share, widened
 from sizewright.profiler.measure.measure import Timing, Trainer, check_quota, cores_used, memory_growth
 from sizewright.profiler.measure.steady_state import Series, SteadyState, block_rates, find_steady
-from sizewright.profiler.series._base import TrialPoint
-from sizewright.spec import Job, Metrics
+from sizewright.profiler.series._base import TrialPoint, gpus_of
+from sizewright.spec import Job, Metrics, ReplicaMetrics
 from sizewright.spec.metrics import PHASES
 
 _MAX_TRIAL_S = 45.0
@@ -156,5 +156,16 @@ def trial_row(
         limited_by=last.limited_by,
         cfs_period_ms=last.replicas[0].cfs_period_ms,
         device=job.training.device,
+        **gpus_of(job, allocation, next((b.gpu_product for _, b in workers if b.gpu_product), None)),
+        device_memory_bytes=max(b.device_memory_bytes for _, b in workers) or None,
+        gpu_utilization=_mean_rate(workers, "gpu_busy_s"),
+        gpu_power_w=_mean_rate(workers, "gpu_energy_j"),
         **{f"phase_{name}": per_step(name) for name in PHASES},
     )
+
+
+def _mean_rate(pairs: Sequence[tuple[ReplicaMetrics, ReplicaMetrics]], name: str) -> float | None:
+    """Return the mean growth per second of a sum that replicas may report; None if none reports it."""
+    ends = [(getattr(a, name) or 0.0, getattr(b, name), b.at_s - a.at_s) for a, b in pairs]
+    rates = [(after - before) / seconds for before, after, seconds in ends if after is not None and seconds > 0]
+    return sum(rates) / len(rates) if rates else None

@@ -43,8 +43,9 @@ class AdaptivePlanner(SeriesPlanner):
         full_scale: float = 1.0,
         whole_cores: bool = False,
         predictor: BaseThroughputModel | None = None,
+        host_gpus: float = math.inf,
     ) -> None:
-        fitting = host_allocations(job, host_cores, whole_cores=whole_cores)
+        fitting = host_allocations(job, host_cores, whole_cores=whole_cores, host_gpus=host_gpus)
         fitting = [a for a in fitting if has_cores_within_bounds(job, a)] or fitting
         self._allocations = fit_memory(fitting, MemoryModel(job), full_scale, host_memory_bytes)
         frame = pd.DataFrame([_row(allocation) for allocation in self._allocations])
@@ -105,17 +106,21 @@ class AdaptivePlanner(SeriesPlanner):
         return fastest(self._trials, self._scale)
 
 
-def within_host(job: Job, host_cores: float) -> bool:
+def within_host(job: Job, host_cores: float, host_gpus: float = math.inf) -> bool:
     """Return whether the largest allocation within the bounds fits the host."""
+    if job.bounds.worker.gpu and job.bounds.worker.replicas[1] * job.bounds.worker.gpu.count[1] > host_gpus:
+        return False
     worker, ps = job.bounds.worker, job.bounds.ps
     largest = worker.replicas[1] * worker.cpu[1] + (ps.replicas[1] * ps.cpu[1] if job.has_ps else 0.0)
     return largest <= host_cores + 1e-9
 
 
 def _row(allocation: Allocation) -> AllocationRow:
+    gpu = allocation.worker[0].gpu
     return {
         "workers": allocation.replicas("worker"),
         "ps": allocation.replicas("ps"),
+        "worker_gpu": gpu.count if gpu else 0,
         "worker_cpu": allocation.worker[0].cpu,
         "ps_cpu": allocation.ps[0].cpu,
         "batch_size": allocation.batch_size,

@@ -18,7 +18,7 @@ from sizewright.errors import (
 )
 from sizewright.profiler.measure.host_speed import measure_host_speed
 from sizewright.profiler.measure.measure import Timing, Trainer, measure
-from sizewright.profiler.series._base import SeriesPlanner, TrialPoint
+from sizewright.profiler.series._base import SeriesPlanner, TrialPoint, gpus_of
 from sizewright.spec import Group, Job
 
 # Trials of 5 s repeat within 2 to 3 % (one standard error), however small the error within one is.
@@ -127,9 +127,9 @@ def _run_one(
 
 
 def _failed(trainer: Trainer, point: TrialPoint, error: SizewrightError) -> Trial:
-    oom = isinstance(error, ReplicaDiedError) and error.oom
-    status: TrialStatus = "oom" if oom else "void" if isinstance(error, TrialVoidError) else "failed"
-    return failed_trial(trainer.job, point, status, str(error))
+    oom_memory = error.oom_memory if isinstance(error, ReplicaDiedError) else None
+    status: TrialStatus = "oom" if oom_memory else "void" if isinstance(error, TrialVoidError) else "failed"
+    return failed_trial(trainer.job, point, status, str(error)).model_copy(update={"oom_memory": oom_memory})
 
 
 def failed_trial(job: Job, point: TrialPoint, status: TrialStatus, message: str) -> Trial:
@@ -146,17 +146,20 @@ def failed_trial(job: Job, point: TrialPoint, status: TrialStatus, message: str)
         job_hash=job.hash,
         status=status,
         message=message,
+        **gpus_of(job, allocation),
     )
 
 
 def _point_of(trial: Trial) -> tuple[object, ...]:
-    return (trial.workers, trial.ps, trial.worker_cpu, trial.ps_cpu, trial.batch_size, trial.table_scale)
+    gpus = trial.worker_gpu or 0
+    return (trial.workers, trial.ps, trial.worker_cpu, trial.ps_cpu, gpus, trial.batch_size, trial.table_scale)
 
 
 def is_at(trial: Trial, point: TrialPoint) -> bool:
     """Return whether a trial measured a point."""
     a = point.allocation
-    key = (a.replicas("worker"), a.replicas("ps"), _cores_of(a.worker), _cores_of(a.ps), a.batch_size)
+    gpus = a.worker[0].gpu.count if a.worker[0].gpu else 0
+    key = (a.replicas("worker"), a.replicas("ps"), _cores_of(a.worker), _cores_of(a.ps), gpus, a.batch_size)
     return _point_of(trial) in ((*key, point.table_scale), (*key, None))
 
 

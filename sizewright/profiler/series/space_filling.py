@@ -6,13 +6,14 @@ import itertools
 import math
 from collections import deque
 from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from sizewright.datasets.trials.trial import Trial
 from sizewright.errors import JobError
-from sizewright.formatting import format_bytes
+from sizewright.formatting import format_bytes, format_count
 from sizewright.models.memory.memory_model import MemoryModel
 from sizewright.profiler.series._base import SeriesPlanner, TrialPoint, fastest
 from sizewright.spec import Allocation, Job, Role
@@ -23,7 +24,26 @@ _MEMORY_FACTOR = 2.0  # memory of a trial over the predicted peak
 _MIN_MEMORY_FACTOR = 1.15  # where the host has less
 _SHARE_OF_MEMORY = 0.9  # of the host, for the replicas of a command
 _EPSILON = 1e-9  # instead of 0 PS, which has no logarithm
+_NO_GPUS = 0.5  # instead of 0 GPUs
 _SIZES = (0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.6, 0.8, 1.0, 1.2, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0, 12.0, 16.0)
+
+
+class _Candidate(NamedTuple):
+    """An allocation with one group per role, without memory."""
+
+    workers: int
+    ps: int
+    worker_cpu: float
+    ps_cpu: float
+    worker_gpu: int
+    batch_size: int
+
+    @property
+    def logs(self) -> list[float]:
+        """The logarithm of each axis."""
+        gpus = max(self.worker_gpu, _NO_GPUS)
+        axes = (self.workers, self.ps, self.worker_cpu, self.ps_cpu, gpus, self.batch_size)
+        return [math.log(max(value, _EPSILON)) for value in axes]
 
 
 class QueuePlanner(SeriesPlanner):
@@ -80,8 +100,9 @@ class SpaceFillingPlanner(QueuePlanner):
         count: int = 8,
         full_scale: float = 1.0,
         whole_cores: bool = False,
+        host_gpus: float = math.inf,
     ) -> None:
-        allocations = space_filling_allocations(job, host_cores, count, whole_cores=whole_cores)
+        allocations = space_filling_allocations(job, host_cores, count, whole_cores=whole_cores, host_gpus=host_gpus)
         allocations = fit_memory(allocations, MemoryModel(job), full_scale, host_memory_bytes)
         anchor = TrialPoint(allocations[0], full_scale)
         smaller = [TrialPoint(anchor.allocation, full_scale * scale) for scale in SMALLER_SCALES]
@@ -98,13 +119,21 @@ class CommandPlanner(QueuePlanner):
     """
 
     def __init__(
-        self, job: Job, host_cores: float, host_memory_bytes: int, *, count: int = 6, whole_cores: bool = False
+        self,
+        job: Job,
+        host_cores: float,
+        host_memory_bytes: int,
+        *,
+        count: int = 6,
+        whole_cores: bool = False,
+        host_gpus: float = math.inf,
     ) -> None:
         sides = job.with_sides(Allocation.of(1, 0, 1.0, 1.0, 1))
         cores = host_cores - sides.cores("chief") - sides.cores("evaluator")
         available_bytes = host_memory_bytes * _SHARE_OF_MEMORY - sides.memory_bytes()
         points = []
-        for allocation in space_filling_allocations(job, cores, count, whole_cores=whole_cores):
+        chosen = space_filling_allocations(job, cores, count, whole_cores=whole_cores, host_gpus=host_gpus)
+        for allocation in chosen:
             replicas = allocation.replicas("worker") + allocation.replicas("ps")
             limited = allocation.model_copy(
                 update={
@@ -126,14 +155,12 @@ def with_memory(allocation: Allocation, memory: MemoryModel, table_scale: float 
     workers, ps = allocation.replicas("worker"), allocation.replicas("ps")
     worker_bytes = memory.worker_bytes(np.array([float(allocation.batch_size)]))[0]
     ps_bytes = memory.ps_bytes(np.array([float(ps)]), np.array([float(workers)]), table_scale)[0]
-    return Allocation.of(
-        workers,
-        ps,
-        allocation.worker[0].cpu,
-        allocation.ps[0].cpu,
-        allocation.batch_size,
-        int(_MEMORY_FACTOR * worker_bytes),
-        int(_MEMORY_FACTOR * ps_bytes),
+    (worker,), (server,) = allocation.worker, allocation.ps
+    return allocation.model_copy(
+        update={
+            "worker": (worker.model_copy(update={"memory_bytes": int(_MEMORY_FACTOR * worker_bytes)}),),
+            "ps": (server.model_copy(update={"memory_bytes": int(_MEMORY_FACTOR * ps_bytes)}),),
+        }
     )
 
 
@@ -169,19 +196,19 @@ def _limit_memory(allocation: Allocation, host_memory_bytes: float) -> Allocatio
 
 
 def space_filling_allocations(
-    job: Job, host_cores: float, count: int, *, whole_cores: bool = False
+    job: Job, host_cores: float, count: int, *, whole_cores: bool = False, host_gpus: float = math.inf
 ) -> list[Allocation]:
     """Return allocations within the job's bounds that fit the host, each as far as possible from those before it.
 
     Cores below the bounds are used where the bounds do not fit the host. With `whole_cores` there are no fractions of
-    a core. Raises JobError if nothing fits.
+    a core. The batch size of a command varies within its bounds. Raises JobError if nothing fits.
     """
-    candidates = _all_candidates(job, host_cores, whole_cores)
-    logs = np.log(np.maximum(np.array(candidates), _EPSILON))
+    candidates = _all_candidates(job, host_cores, whole_cores, host_gpus)
+    logs = np.array([candidate.logs for candidate in candidates])
     width = np.ptp(logs, axis=0)
     scaled = logs / np.where(width > 0, width, 1.0)
     anchor, *others = (candidates[i] for i in _farthest_first(scaled, min(count, len(candidates))))
-    others.sort(key=lambda candidate: (candidate[1], candidate[0]), reverse=True)
+    others.sort(key=lambda candidate: (candidate.ps, candidate.workers), reverse=True)
     return [_allocation(job, candidate) for candidate in (anchor, *others)]
 
 
@@ -191,17 +218,19 @@ def has_cores_within_bounds(job: Job, allocation: Allocation) -> bool:
     return all(bounds.cpu[0] <= group.cpu <= bounds.cpu[1] for bounds, groups in sides for group in groups)
 
 
-def host_allocations(job: Job, host_cores: float, *, whole_cores: bool = False) -> list[Allocation]:
+def host_allocations(
+    job: Job, host_cores: float, *, whole_cores: bool = False, host_gpus: float = math.inf
+) -> list[Allocation]:
     """Return all allocations within the job's bounds that fit the host. Raises JobError if none does."""
-    return [_allocation(job, c) for c in _all_candidates(job, host_cores, whole_cores)]
+    return [_allocation(job, c) for c in _all_candidates(job, host_cores, whole_cores, host_gpus)]
 
 
-def _allocation(job: Job, candidate: tuple[float, float, float, float]) -> Allocation:
-    workers, ps, worker_cpu, ps_cpu = candidate
-    return Allocation.of(int(workers), int(ps), worker_cpu, ps_cpu, job.training.batch_size)
+def _allocation(job: Job, c: _Candidate) -> Allocation:
+    allocation = Allocation.of(c.workers, c.ps, c.worker_cpu, c.ps_cpu, c.batch_size, worker_gpu=c.worker_gpu)
+    return job.with_gpu_kind(allocation)
 
 
-def _all_candidates(job: Job, host_cores: float, whole_cores: bool) -> list[tuple[float, float, float, float]]:
+def _all_candidates(job: Job, host_cores: float, whole_cores: bool, host_gpus: float) -> list[_Candidate]:
     for role, bounds in (("worker", job.bounds.worker), *([("ps", job.bounds.ps)] if job.has_ps else [])):
         if bounds.cpu[1] < _MIN_CORES:
             raise JobError(
@@ -209,7 +238,8 @@ def _all_candidates(job: Job, host_cores: float, whole_cores: bool) -> list[tupl
                 "cannot be enforced.",
                 f"Raise it to {_MIN_CORES:g} or more.",
             )
-    candidates = _candidates(job, host_cores, whole_cores)
+    _check_gpus(job, host_gpus)
+    candidates = _candidates(job, host_cores, whole_cores, host_gpus)
     if not candidates:
         raise JobError(
             f"No allocation within the bounds fits the {host_cores:g} cores that this host has for trials.",
@@ -218,7 +248,44 @@ def _all_candidates(job: Job, host_cores: float, whole_cores: bool) -> list[tupl
     return candidates
 
 
-def _candidates(job: Job, host_cores: float, whole_cores: bool) -> list[tuple[float, float, float, float]]:
+def _check_gpus(job: Job, host_gpus: float) -> None:
+    """Raise JobError if the host has fewer GPUs than the smallest allocation within the bounds."""
+    workers = job.bounds.worker.replicas[0]
+    gpus = job.bounds.worker.gpu.count[0] if job.bounds.worker.gpu else 0
+    if workers * gpus > host_gpus:
+        has = format_count(int(host_gpus), "GPU") if host_gpus else "no GPU"
+        raise JobError(
+            f"The bounds ask for at least {format_count(workers, 'worker')} of {format_count(gpus, 'GPU')} each, and "
+            f"this host has {has} for trials.",
+            "Lower bounds.worker.gpu, or profile on a host with as many and bring its trials here: sizewright trials "
+            "export, then import.",
+        )
+
+
+def _gpu_counts(job: Job, host_gpus: float) -> list[int]:
+    """Return the numbers of GPUs of a worker to measure: doublings within the bounds and the host, and both ends."""
+    if job.bounds.worker.gpu is None:
+        return [0]
+    low, high = job.bounds.worker.gpu.count
+    high = int(min(high, host_gpus))
+    return sorted({low, *_doublings(max(low, 1), high)}) if high else [low]
+
+
+def _batch_sizes(job: Job) -> list[int]:
+    """Return the batch sizes to measure: doublings within the bounds of a command, which is restarted anyway."""
+    if job.command is None or job.bounds.batch_size is None:
+        return [job.training.batch_size]
+    return _doublings(*job.bounds.batch_size)
+
+
+def _doublings(low: int, high: int) -> list[int]:
+    sizes = [low]
+    while sizes[-1] * 2 <= high:
+        sizes.append(sizes[-1] * 2)
+    return sizes if sizes[-1] == high else [*sizes, high]
+
+
+def _candidates(job: Job, host_cores: float, whole_cores: bool, host_gpus: float) -> list[_Candidate]:
     worker, ps = job.bounds.worker, job.bounds.ps
     max_workers = max(4, min(16, int(host_cores)), worker.replicas[0])
     max_ps = max(3, min(8, int(host_cores / 2)), ps.replicas[0])
@@ -235,8 +302,12 @@ def _candidates(job: Job, host_cores: float, whole_cores: bool) -> list[tuple[fl
         ps_sizes = _sizes_within(ps.cpu, available)
     if not job.has_ps:
         ps_sizes = [1.0]
-    combinations = itertools.product(workers, servers, worker_sizes, ps_sizes)
-    return [c for c in combinations if c[0] * c[2] + c[1] * c[3] <= host_cores + 1e-9]
+    axes = (workers, servers, worker_sizes, ps_sizes, _gpu_counts(job, host_gpus), _batch_sizes(job))
+    return [
+        c
+        for c in itertools.starmap(_Candidate, itertools.product(*axes))
+        if c.workers * c.worker_cpu + c.ps * c.ps_cpu <= host_cores + 1e-9 and c.workers * c.worker_gpu <= host_gpus
+    ]
 
 
 def _sizes_within(bounds: tuple[float, float], available: float) -> list[float]:

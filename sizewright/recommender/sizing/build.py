@@ -120,6 +120,8 @@ def _unvaried_axes(job: Job, trials: Sequence[Trial]) -> list[str]:
         "worker_cpu": job.bounds.worker.cpu,
         "batch_size": job.bounds.batch_size or (0, 0),
     }
+    if job.bounds.worker.gpu:
+        bounds["worker_gpu"] = job.bounds.worker.gpu.count
     if job.has_ps:
         bounds |= {"ps": job.bounds.ps.replicas, "ps_cpu": job.bounds.ps.cpu}
     return [
@@ -167,7 +169,7 @@ def allocation_of(selection: Selection, row: int) -> Allocation:
     """Return a row of the evaluated grid as an allocation, with its memory and the job's other roles."""
     scored = selection.scored
     allocation = scored.grid.allocation(row, scored.worker_memory_bytes[row], scored.ps_memory_bytes[row])
-    return selection.job.with_sides(allocation)
+    return selection.job.with_gpu_kind(selection.job.with_sides(allocation))
 
 
 def _range(selection: Selection) -> tuple[Allocation, Allocation]:

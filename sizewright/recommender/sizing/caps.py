@@ -9,9 +9,11 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from sizewright.datasets.trials.trial import Trial
 from sizewright.formatting import write_bytes, write_seconds
 from sizewright.recommender.sizing.grid import Grid, choosable_range
-from sizewright.spec import Cluster, Job
+from sizewright.spec import Cluster, HostKind, Job
+from sizewright.spec.allocation import ANY_GPU
 from sizewright.spec.reason import Reason
 from sizewright.spec.wording import amounts
 
@@ -44,6 +46,8 @@ class CapInput:
     """Upper over lower end of the interval of throughput."""
     latest_time_s: Floats
     extrapolate: bool = False
+    device_ooms: Sequence[Trial] = ()
+    """Trials in which the memory of a GPU ran out."""
 
 
 class CapResult(NamedTuple):
@@ -94,6 +98,21 @@ def within_memory_bounds(c: CapInput, remaining: Mask) -> CapResult:
     return CapResult(allowed, reason, f"Raise {' and '.join(raises)}{more_ps}." if raises else "")
 
 
+def within_device_memory(c: CapInput, remaining: Mask) -> CapResult:
+    """Exclude allocations at which the memory of a GPU ran out in a trial, and those that need more of it.
+
+    A larger batch needs more. Fewer workers may need more, too, since each may then hold a larger share of the tables.
+    """
+    allowed = np.ones(len(c.grid), bool)
+    batch_sizes = [trial.batch_size or c.job.training.batch_size for trial in c.device_ooms]
+    for trial, batch_size in zip(c.device_ooms, batch_sizes, strict=True):
+        gpus = trial.workers * (trial.worker_gpu or 1)
+        on_no_more = c.grid.workers * np.maximum(c.grid.worker_gpu, 1) <= gpus
+        allowed &= ~((c.grid.batch_size >= batch_size) & on_no_more)
+    reason = Reason.of("device_memory", batch_size=min(batch_sizes, default=0), trials=len(batch_sizes))
+    return CapResult(allowed, reason, "Lower the minimum of bounds.batch_size, or use GPUs with more memory.")
+
+
 def within_hosts(c: CapInput, remaining: Mask) -> CapResult:
     """Require that every replica fits one host, and that all replicas fit the hosts of the cluster."""
     if c.cluster is None:
@@ -105,8 +124,8 @@ def within_hosts(c: CapInput, remaining: Mask) -> CapResult:
         return CapResult(np.zeros(len(c.grid), bool), reason, "Give its hosts a count above 0.")
     workers = _Replicas(c.grid.workers, c.grid.worker_cpu, c.worker_memory_bytes, c.grid.worker_gpu)
     servers = _Replicas(c.grid.ps, c.grid.ps_cpu, c.ps_memory_bytes, np.zeros(len(c.grid)))
-    allowed = np.asarray(_can_be_placed(c.cluster, workers, servers) | _can_be_placed(c.cluster, servers, workers))
-    host_sizes = np.array([(host.cpu, host.memory_bytes, host.gpu.count if host.gpu else 0) for host in hosts], float)
+    allowed = np.asarray(_can_be_placed(c, workers, servers) | _can_be_placed(c, servers, workers))
+    host_sizes = np.array([(host.cpu, host.memory_bytes, _usable_gpus(c.job, host)) for host in hosts], float)
 
     one_host = _Capacity(np.maximum(workers.resources, servers.resources), host_sizes.max(axis=0))
     if (allowed & remaining).any():
@@ -215,6 +234,7 @@ def _excesses(c: CapInput) -> Iterator[tuple[str, Floats]]:
 # Order matters: rules about what can never run come before those about what was only not measured.
 CAPS: tuple[tuple[str, Cap], ...] = (
     ("memory bounds", within_memory_bounds),
+    ("device memory", within_device_memory),
     ("hosts", within_hosts),
     ("quota", within_quota),
     (SUPPORTED_RANGE_CAP, within_supported_range),
@@ -293,15 +313,23 @@ class _Replicas(NamedTuple):
         return np.asarray(np.array([self.cpu, self.memory_bytes, self.gpu]) * (self.number > 0))
 
 
-def _can_be_placed(cluster: Cluster, first: _Replicas, second: _Replicas) -> Mask:
+def _usable_gpus(job: Job, host: HostKind) -> float:
+    """Return the GPUs of a host that a worker may use: all of them, or 0 if the job asks for another kind."""
+    wanted = job.bounds.worker.gpu
+    if host.gpu is None or (wanted and ANY_GPU not in (wanted.kind, host.gpu.kind) and wanted.kind != host.gpu.kind):
+        return 0.0
+    return float(host.gpu.count)
+
+
+def _can_be_placed(c: CapInput, first: _Replicas, second: _Replicas) -> Mask:
     """Return whether the `second` role fits next to the `first`, which is packed densely host by host (n,).
 
     What passes can be placed. On one host the converse holds too; on several, better packings may exist.
     """
     to_place = first.number
     room = np.zeros(len(first.number))  # for replicas of the second role
-    for host in cluster.hosts:
-        gpus = float(host.gpu.count if host.gpu else 0)
+    for host in c.cluster.hosts if c.cluster else ():
+        gpus = _usable_gpus(c.job, host)
         per_host = _replicas_per_host(host.cpu, host.memory_bytes, gpus, first)
         full_hosts = np.minimum(host.count, np.where(per_host > 0, to_place // np.maximum(per_host, 1), 0))
         on_partial = np.where((full_hosts < host.count) & (per_host > 0), to_place - full_hosts * per_host, 0.0)

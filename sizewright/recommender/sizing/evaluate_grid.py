@@ -64,12 +64,13 @@ def evaluate_grid(
     runs: Sequence[FinishedJob] = (),
     unknown_cores: frozenset[Role] = frozenset(),
     bases: Bases = DEFAULT_BASES,
+    device_ooms: Sequence[Trial] = (),
 ) -> GridEvaluation:
     """Score the allocations within the bounds of a job, and apply the caps.
 
     `model` is fitted to `trials`, which have every column that a model needs (see `with_defaults`). Replicas of the
     roles in `unknown_cores` have the assumed cores only. Without a memory peak of the job, the memory forecast uses
-    `bases`.
+    `bases`. In the trials `device_ooms` the memory of a GPU ran out.
 
     The grid is refined around the best allocations until its steps are a few per cent. So wider bounds, whose first
     grid is coarser, lead to the same target as narrower ones.
@@ -92,6 +93,7 @@ def evaluate_grid(
         interval_ratio=scored.interval_ratio,
         latest_time_s=scored.latest_time_s,
         extrapolate=extrapolate,
+        device_ooms=device_ooms,
     )
     prices_replicas = scorer.prices_replicas(scored.grid)
     evaluation = GridEvaluation(scorer, memory, scored, cap_input, *apply_caps(cap_input), len(peaks), prices_replicas)
@@ -125,7 +127,8 @@ def measured_ranges(trials: Sequence[Trial]) -> dict[str, tuple[float, float]]:
 def with_defaults(job: Job, trial: Trial) -> Trial:
     """Return the trial with defaults for missing values.
 
-    These are the job's batch size and tables, and 1 core or the nearest number of cores within the bounds.
+    These are the job's batch size and tables, 1 core or the nearest number of cores within the bounds, and the number
+    of GPUs where the bounds allow one only.
     """
     bounds = job.bounds
     known: dict[str, object] = {
@@ -134,6 +137,8 @@ def with_defaults(job: Job, trial: Trial) -> Trial:
     }
     if job.has_ps:
         known["ps_cpu"] = trial.ps_cpu or assumed_cores(bounds.ps)
+    if (gpu := bounds.worker.gpu) and gpu.count[0] == gpu.count[1] and trial.worker_gpu is None:
+        known["worker_gpu"] = gpu.count[0]
     if job.command is None:
         known["embedding_bytes"] = trial.embedding_bytes or round((trial.table_scale or 1.0) * table_bytes(job))
     return trial.model_copy(update=known)

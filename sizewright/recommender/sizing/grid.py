@@ -25,6 +25,8 @@ Ranges = Mapping[str, tuple[float, float]]
 RANGE_FACTOR = 2.0
 """An axis may be extrapolated by this factor beyond its supported range."""
 _CORES = ("worker_cpu", "ps_cpu")
+_NOT_LOWERED = (*_CORES, "worker_gpu")
+_MAX_GPU_COUNTS = 8
 
 
 class _Level(NamedTuple):
@@ -113,10 +115,10 @@ class Grid:
 def choosable_range(axis: str, supported: tuple[float, float]) -> tuple[float, float]:
     """Return the minimum and maximum that may be chosen on an axis, given its supported range.
 
-    Cores that were never varied are not lowered: their effect is unknown, and fewer would look free.
+    Cores and GPUs that were never varied are not lowered: their effect is unknown, and fewer would look free.
     """
     low, high = supported
-    return (low if low == high and axis in _CORES else low / RANGE_FACTOR), high * RANGE_FACTOR
+    return (low if low == high and axis in _NOT_LOWERED else low / RANGE_FACTOR), high * RANGE_FACTOR
 
 
 def make_grid(
@@ -130,7 +132,8 @@ def make_grid(
     """Return allocations within the bounds: all combinations of the values of the axes, and those of the trials.
 
     Steps are fine within twice the `supported_ranges`; without these, within all of the bounds. Without PS, rows have 0
-    PS of 1 core. The grid has at most about 30,000 rows: the axes get coarser until they fit.
+    PS of 1 core. Without bounds for them, the numbers of GPUs are those of the trials. The grid has at most about
+    30,000 rows: the axes get coarser until they fit.
     """
     limits: dict[str, tuple[float, float]] = {
         "workers": bounds.worker.replicas,
@@ -139,7 +142,7 @@ def make_grid(
         "ps_cpu": bounds.ps.cpu if has_ps else (1.0, 1.0),
         "batch_size": bounds.batch_size or (batch_size, batch_size),
     }
-    gpus = sorted({float(trial.worker_gpu) for trial in trials if trial.worker_gpu is not None}) or [0.0]
+    gpus = _gpu_counts(bounds, trials)
     trial_rows = _trial_rows(trials, limits, gpus)
     for level in _LEVELS:
         crossed = trial_rows if level.crosses_trials else trial_rows[:0]
@@ -181,6 +184,16 @@ def sizes_between(low: float, high: float, mantissas: Iterable[float] = _LEVELS[
     return sorted({low, high, *(size for size in round_sizes if low < size < high)})
 
 
+def _gpu_counts(bounds: Bounds, trials: Sequence[Trial]) -> list[float]:
+    """Return the numbers of GPUs of a worker to combine with all other values: within the bounds, or of the trials."""
+    measured = {float(trial.worker_gpu) for trial in trials if trial.worker_gpu is not None}
+    if bounds.worker.gpu is None:
+        return sorted(measured) or [0.0]
+    low, high = bounds.worker.gpu.count
+    counts = {float(low), *counts_between(max(low, 1), high, _MAX_GPU_COUNTS)}
+    return sorted(counts | {count for count in measured if low <= count <= high})
+
+
 def _product(*axes: Sequence[float]) -> Floats:
     """Return all combinations of the values of the axes, as rows."""
     return np.column_stack([column.ravel() for column in np.meshgrid(*axes, indexing="ij")])
@@ -218,7 +231,7 @@ def _axis(
 def _trial_rows(trials: Sequence[Trial], limits: Ranges, gpus: Sequence[float]) -> Floats:
     """Return the allocations (n, 6) of the trials within the limits; those without a GPU count get the largest one."""
     rows = []
-    for trial in trials:
+    for trial in (each for each in trials if each.worker_gpu is None or each.worker_gpu in gpus):
         row = [
             float(value) if (value := getattr(trial, name)) is not None else float(ends[0])
             for name, ends in limits.items()

@@ -234,14 +234,19 @@ def _command_memory(trials: Sequence[Trial], run_s: float | None) -> Iterator[st
 
 
 def _gpu_assumptions(job: Job, trials: Sequence[Trial]) -> Iterator[str]:
-    """Say which GPU counts are assumed; only those of the trials are searched."""
+    """Say which GPU counts are assumed; without bounds for them, only those of the trials are searched."""
+    if job.bounds.worker.gpu:
+        return
     counts = sorted({trial.worker_gpu for trial in trials if trial.worker_gpu is not None})
     if len(counts) > 1:
         yield f"Workers get {' or '.join(map(str, counts))} GPUs, as in the trials."
     elif counts and counts[0]:
         yield f"Every worker gets {format_count(counts[0], 'GPU')}, as in the trials."
     elif not counts and job.training.device != "cpu":
-        yield "No trial records the GPUs of a worker (worker_gpu): the plan requests none, and the price includes none."
+        yield (
+            "No trial records the GPUs of a worker (worker_gpu): the plan requests none, and the price includes none; "
+            "set bounds.worker.gpu, and profile."
+        )
 
 
 def next_trials(selection: Selection) -> Iterator[str]:

@@ -27,7 +27,7 @@ class PriorEvidence(NamedTuple):
     curve: JobCurve | None = None
     refusal: Reason | None = None
     trial_doubts: tuple[Reason, ...] = ()
-    """The trials of the job that are ignored, since they contradict the prior."""
+    """The trials of the job that are ignored, since they contradict the prior or ran on other GPUs."""
     warm_start: WarmStart = WarmStart()
     """Evidence from runs of similar jobs, which the curve includes."""
 

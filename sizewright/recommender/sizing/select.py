@@ -19,6 +19,7 @@ from sizewright.recommender.similar_jobs.warm_start import warm_start
 from sizewright.recommender.sizing.build import build_recommendation, infeasible, not_enough_data, usable_trials
 from sizewright.recommender.sizing.caps import INTERVAL_CAP, SUPPORTED_RANGE_CAP, beyond_supported
 from sizewright.recommender.sizing.evaluate_grid import GridEvaluation, evaluate_grid, with_defaults
+from sizewright.recommender.sizing.gpu_trials import device_ooms, trials_on_gpus, why_gpus_unclear
 from sizewright.recommender.sizing.pareto import pareto_front
 from sizewright.recommender.sizing.prior_check import check_prior
 from sizewright.recommender.sizing.request import SizingRequest
@@ -57,13 +58,16 @@ def select(request: SizingRequest) -> Selection | Recommendation:
 def fit(request: SizingRequest) -> Fitted | Recommendation:
     """Fit the model and evaluate the allocations within the bounds; return "not enough data" if it cannot be fitted."""
     job = request.job
-    recorded = usable_trials(request.trials, job)
+    recorded, of_other_gpus = trials_on_gpus(job, usable_trials(request.trials, job))
     curve, refusal = _prior_curve(request.prior, job)
     if not recorded and curve is None:
         why = _why_no_trials(request.trials, job)
-        return not_enough_data(request, request.trials, None, PriorEvidence(None, refusal), why)
+        return not_enough_data(request, request.trials, None, PriorEvidence(None, refusal, of_other_gpus), why)
+    if unclear := why_gpus_unclear(job, recorded):
+        return not_enough_data(request, recorded, None, PriorEvidence(curve, refusal, of_other_gpus), *unclear)
 
     recorded, evidence = _believed(request, recorded, PriorEvidence(curve, refusal))
+    evidence = evidence._replace(trial_doubts=(*of_other_gpus, *evidence.trial_doubts))
     trials = [with_defaults(job, trial) for trial in recorded]
     model = request.model or make_predictor(evidence.curve, may_be_input_bound=bool(job.command))
     try:
@@ -140,6 +144,7 @@ def _evaluate(
         extrapolate=request.extrapolate,
         runs=request.runs,
         unknown_cores=roles_without_cores(request.job, recorded),
+        device_ooms=device_ooms(request.job, request.trials),
     )
     evaluation = evaluate(bases=evidence.warm_start.memory.bases)
     if evidence.warm_start.memory.runs and not evaluation.allowed.any():
@@ -187,6 +192,8 @@ def _prior_curve(prior: LearnedPrior | None, job: Job) -> tuple[JobCurve | None,
 def _why_no_trials(trials: Sequence[Trial], job: Job) -> Reason:
     if not trials:
         return Reason.of("no_trials")
+    if usable_trials(trials, job):
+        return Reason.of("no_trial_on_the_gpus", kind=job.bounds.worker.gpu.kind if job.bounds.worker.gpu else "")
     if any(trial.usable for trial in trials):
         return Reason.of("no_trial_with_the_roles", has_ps=job.has_ps)
     last = trials[-1]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -53,6 +54,10 @@ class RayLauncher:
         self._actors[f"{role}-{number}"] = actor, reserved
         host, port = self._ask(actor.address.remote())
         return ReplicaSlot(role, number, size, host, port)
+
+    def device_env(self, slots: Sequence[ReplicaSlot], me: ReplicaSlot) -> dict[str, str]:
+        """Return nothing: Ray itself tells an actor which GPUs are its own."""
+        return {}
 
     def replica(self, job: Job, slot: ReplicaSlot, batch_size: int, logs: Path) -> RayReplica:
         """Create a replica that is not started yet."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import shutil
 import signal
 import socket
@@ -11,7 +12,7 @@ import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import psutil
 
@@ -25,9 +26,15 @@ from sizewright.training.command.rendezvous import ReplicaCommand, ReplicaSlot
 from sizewright.training.command.reports import Report, Reports, counters
 from sizewright.training.host.capacity import runqueue_s
 from sizewright.training.host.cgroups import PERIOD_US, CgroupTree
+from sizewright.training.host.gpus import GpuUse, GpuWatch, gpu_ids, gpu_product
 from sizewright.training.host.limits import pin_process
 
 _POLL_S = 0.01
+_LINES_OF_OOM = 20  # after which ranks may print what else they saw
+_DEVICE_OOM = re.compile(
+    r"torch\.(cuda\.)?OutOfMemoryError|(CUDA|HIP) out of memory|CUDA error: out of memory|cudaErrorMemoryAllocation|"
+    r"CUBLAS_STATUS_ALLOC_FAILED"
+)
 
 
 class ReplicaObservation(NamedTuple):
@@ -43,11 +50,11 @@ class ReplicaObservation(NamedTuple):
 
 
 class Death(NamedTuple):
-    """The cause of a replica's end, the place of its log, and whether memory was the cause."""
+    """The cause of a replica's end, the place of its log, and which memory ran out, if any."""
 
     message: str
     remedy: str
-    oom: bool
+    oom_memory: Literal["host", "device"] | None
 
 
 class CommandReplica:
@@ -60,6 +67,9 @@ class CommandReplica:
         assert job.command is not None
         self.slot = slot
         self._command = job.command
+        self._trains_on_gpu = slot.role == "worker" and bool(slot.size.gpu or job.training.device == "cuda")
+        self._gpu_watch: GpuWatch | None = None
+        self._gpu_product: str | None = None
         self._group = tree.child(slot.name) if tree else None
         self._limited_by: LimitedBy = "none"
         self._progress = logs / f".{slot.name}"
@@ -78,6 +88,9 @@ class CommandReplica:
         """Start the process. Raise JobError if the command or its folder does not exist."""
         env = {**os.environ, **start.env, VARIABLE: str(self._progress)}
         self._check(start, env)
+        if self._trains_on_gpu:
+            ids = gpu_ids(env)
+            self._gpu_watch, self._gpu_product = GpuWatch(ids), gpu_product(ids)
         words = list(start.words)
         if self._group:
             self._group.set_memory(self.slot.size.memory_bytes)
@@ -114,6 +127,7 @@ class CommandReplica:
         processes = list(self._processes())
         new_reports = [report for report in list(self._reports.history) if report.samples > self._samples_passed_on]
         self._samples_passed_on = last.samples
+        gpu = self._gpu_watch.use if self._gpu_watch else GpuUse()
         metrics = ReplicaMetrics(
             role=self.slot.role,
             index=self.slot.number,
@@ -125,6 +139,10 @@ class CommandReplica:
             limited_by=self._limited_by,
             cfs_period_ms=PERIOD_US / 1000 if self._limited_by == "cgroup" else None,
             last_step_at_s=last.at_s,
+            device_memory_bytes=gpu.memory_bytes or 0,
+            gpu_busy_s=gpu.busy_s,
+            gpu_energy_j=gpu.energy_j,
+            gpu_product=self._gpu_product,
             **counters(last),
         )
         exit_code = self._process.poll() if self._process else None
@@ -141,14 +159,24 @@ class CommandReplica:
         """Return the cause of the replica's end, with the last lines of its log."""
         code = self._process.poll() if self._process else None
         duration_s = time.monotonic() - self._started_at
-        oom = bool(self._group and self._group.oom_kills())
-        if oom:
+        oom_memory: Literal["host", "device"] | None = None
+        if self._group and self._group.oom_kills():
+            oom_memory = "host"
             message = f"{self.slot.name} was ended for using more memory than it was given, after {duration_s:.1f} s."
+        elif self._lacked_device_memory():
+            oom_memory = "device"
+            message = f"{self.slot.name} ended for lack of memory on its GPU, after {duration_s:.1f} s."
         elif code is not None and code < 0:
             message = f"{self.slot.name} was ended by {_signal_name(-code)} after {duration_s:.1f} s."
         else:
             message = f"{self.slot.name} ended with exit code {code} after {duration_s:.1f} s."
-        return Death(message + self.last_lines(), f"Its log: {self._path}", oom)
+        return Death(message + self.last_lines(), f"Its log: {self._path}", oom_memory)
+
+    def _lacked_device_memory(self) -> bool:
+        """Return whether the end of the log tells that the memory of a GPU ran out, in PyTorch's or CUDA's words."""
+        if self._log:
+            self._log.close(0.5)
+        return any(_DEVICE_OOM.search(line) for line in (self._log.last_lines(_LINES_OF_OOM) if self._log else ()))
 
     def last_lines(self) -> str:
         """Return the last lines of the log, as the end of a message."""
@@ -180,6 +208,9 @@ class CommandReplica:
         if self._guard:
             self._guard.dismiss()
             self._guard = None
+        if self._gpu_watch:
+            self._gpu_watch.close()
+            self._gpu_watch = None
         if self._log:
             self._log.close()
         if self._group:

@@ -49,7 +49,7 @@ class Run:
             replica = self._place.replica(self._job, slot, batch_size, self.folder)
             self._replicas.append(replica)
             start = make_start(self._job, slots, slot, batch_size)
-            replica.start(start._replace(env={**start.env, **env}))
+            replica.start(start._replace(env={**self._place.device_env(slots, slot), **start.env, **env}))
 
     def hold(self) -> None:
         """Set the CPU limits of all replicas."""
@@ -60,10 +60,11 @@ class Run:
         """Update the state of all replicas. Raise ReplicaDiedError if one has failed."""
         self._read()
         if not self.finished:
-            for replica, each in zip(self._replicas, self._observations, strict=True):
-                if each.exit_code:
-                    why = replica.why()
-                    raise ReplicaDiedError(why.message, why.remedy, oom=why.oom)
+            pairs = zip(self._replicas, self._observations, strict=True)
+            deaths = [replica.why() for replica, each in pairs if each.exit_code]
+            if deaths:  # a rank that ran out of memory ends the others, which may be seen first
+                why = next((death for death in deaths if death.oom_memory), deaths[0])
+                raise ReplicaDiedError(why.message, why.remedy, oom_memory=why.oom_memory)
 
     def _read(self) -> None:
         now = time.monotonic()

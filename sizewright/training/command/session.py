@@ -22,6 +22,7 @@ from sizewright.training.command.ray_launcher import RayLauncher
 from sizewright.training.command.reports import Report
 from sizewright.training.command.run import Run
 from sizewright.training.host.allocation_check import check_room
+from sizewright.training.host.device import check_device
 
 RESTARTS_VARIABLE = "SIZEWRIGHT_RESTARTS"
 LOGS = "sizewright-logs"
@@ -77,6 +78,11 @@ class CommandSession:
     def cores(self) -> float:
         """The cores of all machines."""
         return sum(available.cores for available in self._place.node_resources)
+
+    @property
+    def gpus(self) -> int:
+        """The GPUs of all machines."""
+        return sum(available.gpus for available in self._place.node_resources)
 
     @property
     def memory_bytes(self) -> int:
@@ -207,6 +213,8 @@ class CommandSession:
             needs = "needs at least one PS" if self.job.has_ps else "has no PS"
             why = "" if self._command.may_have_ps else ", since its rendezvous is torchrun"
             raise EngineError(f"{self.job.name} {needs}{why}.", "Change the allocation's PS, or bounds.ps.replicas.")
+        if self.job.training.device == "cuda" and not self.gpus:
+            check_device(self.job)  # PyTorch also knows other GPUs than those of NVIDIA
         check_room(allocation, self._place.node_resources)
 
     def _start(self, allocation: Allocation) -> None:

@@ -28,11 +28,17 @@ def check_allocation(allocation: Allocation, node_resources: Sequence[NodeResour
 
 
 def check_room(allocation: Allocation, node_resources: Sequence[NodeResources]) -> None:
-    """Raise EngineError if the allocation needs more cores or memory than the machines have in total."""
+    """Raise EngineError if the allocation needs more cores, memory or GPUs than the machines have in total."""
     cores = sum(available.cores for available in node_resources)
     memory_bytes = sum(available.memory_bytes for available in node_resources)
+    gpus = sum(available.gpus for available in node_resources)
+    where = "this host has" if len(node_resources) == 1 else f"the {len(node_resources)} machines have"
+    if allocation.gpus() > gpus:
+        raise EngineError(
+            f"The allocation asks for {format_count(allocation.gpus(), 'GPU')} and {where} {gpus or 'none'}.",
+            "Ask for fewer, or run on a host with as many.",
+        )
     if allocation.cores() > cores + 1e-9:
-        where = "this host has" if len(node_resources) == 1 else f"the {len(node_resources)} machines have"
         raise EngineError(
             f"The allocation asks for {format_count(allocation.cores(), 'core')} and {where} {cores:g}.",
             "Ask for fewer, or run on a larger host.",

@@ -10,6 +10,7 @@ import psutil
 
 from sizewright.training.host.capacity import available_memory_bytes, host_cores
 from sizewright.training.host.cgroups import CgroupTree, find_cgroups
+from sizewright.training.host.gpus import gpu_ids
 from sizewright.training.host.leftovers import group_name, hold, remove_leftovers
 
 
@@ -19,6 +20,7 @@ class NodeResources(NamedTuple):
     cores: float
     memory_bytes: int
     tree: CgroupTree | None
+    gpus: int = 0
 
 
 class NodeAgent:
@@ -34,7 +36,7 @@ class NodeAgent:
 
     def available(self) -> NodeResources:
         """Return the resources that can be used on this machine."""
-        return NodeResources(host_cores(), available_memory_bytes(), self.tree)
+        return NodeResources(host_cores(), available_memory_bytes(), self.tree, len(gpu_ids()))
 
     def lift(self, names: list[str]) -> None:
         """Lift the CPU limits of replicas that are about to end, since a throttled process takes seconds to end."""

@@ -49,9 +49,11 @@ class Nodes:
             self._actors[node] = remote.options(scheduling_strategy=affinity).remote(f"{self._name}-{node[:8]}")
             calls[node] = self._actors[node].available.remote()
         unusable = None
+        gpus = self._gpus() if calls else {}
         for node, ref in calls.items():
             try:
-                self.node_resources[node] = self._ray.get(ref, timeout=_START_S)
+                available: NodeResources = self._ray.get(ref, timeout=_START_S)
+                self.node_resources[node] = available._replace(gpus=gpus.get(node, 0))
             except self._ray.exceptions.RayError as error:
                 del self._actors[node]
                 if node in self.alive():  # otherwise it was lost just now
@@ -65,6 +67,11 @@ class Nodes:
         if self._engine.local:
             return {""}
         return {node["NodeID"] for node in self._engine.ask_head(self._ray.nodes) if node["Alive"]}
+
+    def _gpus(self) -> dict[str, int]:
+        """Return the GPUs that Ray gives to replicas; it hides them from the agents, which ask for none."""
+        nodes = self._engine.ask_head(self._ray.nodes)
+        return {node["NodeID"]: int((node.get("Resources") or {}).get("GPU", 0)) for node in nodes}
 
     def ask(self, method: str, names: Mapping[str, list[Any]]) -> list[Any]:
         """Call a method of each machine's NodeAgent with its items; machines that have gone or hang are skipped."""

@@ -291,4 +291,12 @@ def test_caps_are_applied_in_order_and_count_what_they_rule_out() -> None:
     assert not mask.any()
     assert [(r.cap, r.ruled_out) for r in rulings] == [("a", 1), ("b", 1), ("c", 3)]
     assert apply_caps(c)[0].all()
-    assert [name for name, _ in CAPS] == ["memory bounds", "hosts", "quota", "measured range", "interval", "deadline"]
+    assert [name for name, _ in CAPS] == [
+        "memory bounds",
+        "device memory",
+        "hosts",
+        "quota",
+        "measured range",
+        "interval",
+        "deadline",
+    ]

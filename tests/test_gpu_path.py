@@ -1,0 +1,97 @@
+"""A torchrun command is profiled and sized with a part of the core packages alone, as on a machine with PyTorch."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import tomllib
+from packaging.requirements import Requirement
+
+ROOT = Path(__file__).resolve().parents[1]
+NEEDED = ROOT / "benchmarks" / "gpu-requirements.txt"
+SCIENTIFIC = {"numpy", "pandas", "scipy", "scikit-learn"}
+"""Packages that a machine for training has beside PyTorch."""
+MODULES = {
+    "pyyaml": "yaml",
+    "ruamel.yaml": "ruamel",
+    "nvidia-ml-py": "pynvml",
+    "prometheus-client": "prometheus_client",
+}
+BLOCKER = """
+import sys
+
+class Blocked:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in {names}:
+            raise ModuleNotFoundError(f"No module named {{name!r}} (blocked)", name=name)
+
+sys.meta_path.insert(0, Blocked())
+"""
+SCRIPT = """
+import os, sys, time
+from sizewright import log_samples
+
+assert os.environ["WORLD_SIZE"] and os.environ["MASTER_ADDR"]
+while True:
+    time.sleep(0.02)
+    log_samples(int(sys.argv[1]), compute_s=0.02)
+"""
+
+
+def needed() -> set[str]:
+    """The packages that `make gpu-check` installs."""
+    lines = [line.partition("#")[0].strip() for line in NEEDED.read_text().splitlines()]
+    return {Requirement(line).name for line in lines if line}
+
+
+def declared() -> dict[str, str]:
+    """The packages of the core and of all extras, each with its requirement."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    texts = [*project["dependencies"], *(text for each in project["optional-dependencies"].values() for text in each)]
+    return {Requirement(text).name: text.partition(";")[0].strip() for text in texts if "sizewright" not in text}
+
+
+def test_the_packages_of_the_gpu_check_are_those_of_the_project() -> None:
+    known = declared()
+    lines = [line.partition("#")[0].strip() for line in NEEDED.read_text().splitlines()]
+    assert [line for line in lines if line and known.get(Requirement(line).name) != line] == []
+
+
+@pytest.fixture
+def environment(tmp_path: Path) -> dict[str, str]:
+    """An environment in which nothing can be imported but the packages needed, the scientific ones, and their own."""
+    blocked = {MODULES.get(name, name.replace("-", "_")) for name in declared().keys() - needed() - SCIENTIFIC}
+    blocked |= {"torchrec", "pynvml"}
+    assert {"ray", "torch", "torchrec", "pyarrow", "lightgbm", "highspy", "mlflow", "pynvml"} <= blocked
+    (tmp_path / "blocker").mkdir()
+    (tmp_path / "blocker" / "sitecustomize.py").write_text(BLOCKER.format(names=blocked))
+    return {**os.environ, "PYTHONPATH": f"{tmp_path / 'blocker'}:{ROOT}"}
+
+
+def test_torchrun_command_is_profiled_and_sized_without_ray(environment: dict[str, str], tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(SCRIPT)
+    job = {
+        "name": "on-cuda",
+        "command": {"run": [sys.executable, "train.py", "{batch_size}"], "rendezvous": "torchrun"},
+        "training": {"batch_size": 64, "samples": 10**9, "sync": "sync"},
+        "bounds": {"worker": {"replicas": 1, "cpu": [0.2, 0.4], "memory": ["64Mi", "1Gi"]}, "batch_size": [64, 256]},
+    }
+    (tmp_path / "job.yaml").write_text(json.dumps(job))
+
+    def sizewright(*words: str) -> str:
+        args = [sys.executable, "-c", "from sizewright.cli.main import run; run()", *words]
+        done = subprocess.run(
+            args, cwd=tmp_path, env=environment, text=True, capture_output=True, timeout=250, check=False
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+    sizewright("profile", "job.yaml", "--trials", "4", "--accept-drift")
+    answer = json.loads(sizewright("recommend", "job.yaml", "-o", "json"))
+    assert answer["status"] == "ok"
+    assert answer["target"]["batch_size"] == 256  # each step lasts as long, whatever its batch size
