@@ -32,7 +32,7 @@ def place_tables(
     Tables stay whole where that balances the `servers`, and are split by rows otherwise; with `whole` none is split.
     `memory` is that of each server for weights and optimizer state, such as `16Gi`. `loads` are measured loads by the
     number of the table, or a file with the columns `table` and `load`, in any unit; without them the load of a table
-    is the floats that a sample reads of it.
+    is the floats that a sample reads of it, or the bytes where tables have data types of their own.
 
     Raises JobError for the job file, ClickLogError for a log whose ids have to be counted, InputError for a job that
     runs a command, for tables that do not fit, and for loads that are not one number above 0 for each table.

@@ -93,6 +93,7 @@ def profile(
     from sizewright.training.session import Session
 
     job = load_job(job, data)
+    job.check_trainable()
     profile_series = partial(profile_job, fresh=fresh, accept_drift=accept_drift, progress=progress)
     if job.command:
         prior_for_job(prior, job)

@@ -9,6 +9,7 @@ from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field, field_serializer, model_validator
 
+from sizewright.errors import JobError
 from sizewright.redaction import without_passwords
 from sizewright.spec._base import OPTIONS, Record, load_yaml, parse
 from sizewright.spec._paths import absolute, absolute_pattern, folder_of
@@ -153,6 +154,14 @@ class Job(Record):
         if self.bounds.batch_size and not self.command.takes_batch_size:
             raise ValueError("bounds.batch_size needs {batch_size} in the command")
         return self
+
+    def check_trainable(self) -> None:
+        """Raise JobError if the built-in engine cannot train the tables as they are described."""
+        if self.command is None and (beyond := self.model.beyond_engine):
+            raise JobError(
+                f"{self.name} has {beyond}, but the built-in engine trains float32 tables with model.optimizer only.",
+                "Leave model.tables.dtype and model.tables.optimizer out, or train your own code as a command.",
+            )
 
     @property
     def samples(self) -> int | None:

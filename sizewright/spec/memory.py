@@ -9,6 +9,7 @@ from pydantic import ConfigDict, Field
 from sizewright.spec._answer import Answer
 from sizewright.spec._base import Record
 from sizewright.spec._frames import frame
+from sizewright.spec.model import TableDtype, TableOptimizer
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -26,6 +27,8 @@ class TableMemory(Record):
     index_bytes: int
     dim: int | None = Field(default=None, description="embedding dimension")
     pooling: int = Field(default=1, description="ids that a sample has in it")
+    dtype: TableDtype = Field(default="float32", description="data type of its weights")
+    optimizer: TableOptimizer | None = Field(default=None, description="optimizer of its weights")
 
     @property
     def total_bytes(self) -> int:

@@ -1,9 +1,9 @@
 """Bytes per PS and per worker: counted from tables and optimizer, and corrected by measured peaks.
 
-    PS:     base + Σ (rows·((width + state)·4 + 9) + index places·4) + dense·(1 + state of one)·4/p + buffers
+    PS:     base + Σ (rows·(width·bytes of a value + state·4 + 9) + index places·4) + dense·(1 + its state)·4/p + buffers
     worker: base + dense·12 + m·bytes per sample
 
-The sum runs over the widths of rows: tables whose rows are equally wide share arrays and an index.
+The sum runs over the kinds of rows: tables whose rows are alike share arrays and an index.
 `dense` is the number of dense weights; a worker has these, their gradients, and a copy that it sends. `buffers` hold
 the rows, keys and gradients that all workers exchange with the PS. The counted parts follow the engine's own data
 structures: rows with their optimizer state in float32, a hash index of at most half load with 4 bytes a place, and a
@@ -25,12 +25,15 @@ from sizewright.formatting import MIB
 from sizewright.models.memory.peaks import MeasuredPeaks, line_over, log_errors
 from sizewright.models.table import Table, as_columns, filled, successful
 from sizewright.spec import Job, Role
+from sizewright.spec.model import TableDtype, TableOptimizer
 
 # Peaks of idle replicas beyond the counted part on the reference host (Linux, Python 3.11, Ray 2.60). With the margin
 # they cover 99 in 100 PS of the shipped bank, whose jobs took 140 to 400 MiB beyond the counted part.
 DEFAULT_PS_BASE_BYTES = 280 * MIB
 DEFAULT_WORKER_BASE_BYTES = 420 * MIB
 MARGIN = 0.15  # as Kubernetes VPA adds to its targets
+VALUE_BYTES: dict[TableDtype, int] = {"float64": 8, "float32": 4, "float16": 2, "bfloat16": 2, "int8": 1}
+_INT8_SCALE_BYTES = 8
 INDEX_BYTES_PER_PLACE = 4
 INDEX_BYTES_PER_ROW = 9
 MIN_INDEX_PLACES = 1024
@@ -42,15 +45,38 @@ _MIN_BATCH_SHARE = 0.1
 Floats = NDArray[np.float64]
 
 
-def state_floats(optimizer: str, width: int) -> int:
-    """Return the floats of optimizer state per row of `width` weights."""
-    return {"sgd": 0, "rowwise_adagrad": 1, "adagrad": width, "adam": 2 * width}[optimizer]
+def state_floats(optimizer: TableOptimizer, width: int) -> int:
+    """Return the floats of optimizer state per row of `width` weights, as FBGEMM keeps them."""
+    per_row = {"sgd": 0, "rowwise_adagrad": 1, "lars_sgd": width, "adagrad": width, "adam": 2 * width}
+    per_row |= {"lamb": 2 * width, "rowwise_adam": width + 1, "rowwise_lamb": width + 1}
+    return per_row[optimizer]
+
+
+class RowBytes(NamedTuple):
+    """The bytes of the weights and of the optimizer state of one row."""
+
+    weight: int
+    state: int
+
+
+def row_parts(job: Job) -> tuple[RowBytes, ...]:
+    """Return the bytes of one row of each table, weights and optimizer state apart.
+
+    A row of int8 has a scale and an offset in float32 as well; optimizer state is float32 for every data type.
+    """
+    kinds = zip(job.model.row_widths, job.model.tables.dtypes, job.model.table_optimizers, strict=True)
+    return tuple(
+        RowBytes(
+            weight=width * VALUE_BYTES[dtype] + (_INT8_SCALE_BYTES if dtype == "int8" else 0),
+            state=4 * state_floats(optimizer, width),
+        )
+        for width, dtype, optimizer in kinds
+    )
 
 
 def row_bytes(job: Job) -> tuple[int, ...]:
     """Return the bytes of one row of each table, with its optimizer state."""
-    optimizer = job.model.optimizer.name
-    return tuple(4 * (width + state_floats(optimizer, width)) for width in job.model.row_widths)
+    return tuple(sum(parts) for parts in row_parts(job))
 
 
 def table_bytes(job: Job) -> int:
@@ -59,7 +85,7 @@ def table_bytes(job: Job) -> int:
 
 
 class GroupRows(NamedTuple):
-    """The rows of all tables of one width, and the bytes of one of them with its optimizer state."""
+    """The rows of all tables of one group, and the bytes of one of them with its optimizer state."""
 
     rows: float
     bytes_each: int

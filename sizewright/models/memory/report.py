@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from sizewright.formatting import format_bytes, format_count
 from sizewright.models.memory._base import round_within_bounds
 from sizewright.models.memory.embedding import drawn_rows, peak_of
-from sizewright.models.memory.memory_model import MARGIN, MemoryModel, index_bytes, state_floats
+from sizewright.models.memory.memory_model import MARGIN, MemoryModel, index_bytes, row_parts
 from sizewright.models.memory.row_growth import RowGrowth
 from sizewright.models.table import Table
 from sizewright.spec import Cluster, Job, MemoryReport, ServerOption, TableMemory
@@ -55,12 +55,18 @@ def report(
         margin=MARGIN,
         rests_on=rests_on,
         assumptions=(
-            "Rows and their optimizer state are float32, and are found through a hash index of at most half load.",
+            f"{_data_types(job)}, and rows are found through a hash index of at most half load.",
             f"Beyond the counted memory, a PS takes {format_bytes(model.ps_base_bytes)} "
             f"and a worker {format_bytes(model.worker_base_bytes)}.",
             f"Each PS serves {format_count(job.bounds.worker.replicas[1], 'worker')}, the maximum of the bounds.",
         ),
     )
+
+
+def _data_types(job: Job) -> str:
+    if set(job.model.tables.dtypes) == {"float32"}:
+        return "Rows and their optimizer state are float32"
+    return "Optimizer state is float32, a row of int8 has a scale and an offset of 4 bytes each"
 
 
 def _ps_bytes(model: MemoryModel, ps: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -96,20 +102,22 @@ def _needed_ps(model: MemoryModel, cluster: Cluster | None) -> int | None:
 
 
 def _table(job: Job, number: int, rows: int, lower: int, upper: int) -> TableMemory:
-    width = job.model.row_widths[number]
-    sizes, widths = job.model.tables.sizes(), job.model.row_widths
-    total = float(sum(size for size, other in zip(sizes, widths, strict=True) if other == width))
-    shared_index = float(index_bytes(np.array([total]))[0])  # of all tables of this width
+    sizes, each = job.model.tables.sizes(), row_parts(job)[number]
+    group = next(group for group in job.model.table_groups if number in group.tables)
+    total = float(sum(sizes[table] for table in group.tables))
+    shared_index = float(index_bytes(np.array([total]))[0])  # of all tables of this group
     return TableMemory(
         table=number,
         rows=rows,
         rows_lower=lower,
         rows_upper=upper,
-        weight_bytes=rows * width * 4,
-        state_bytes=rows * state_floats(job.model.optimizer.name, width) * 4,
+        weight_bytes=rows * each.weight,
+        state_bytes=rows * each.state,
         index_bytes=int(shared_index * rows / total),
         dim=job.model.tables.dims[number],
         pooling=job.model.tables.poolings[number],
+        dtype=job.model.tables.dtypes[number],
+        optimizer=job.model.table_optimizers[number],
     )
 
 
