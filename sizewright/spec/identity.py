@@ -23,7 +23,7 @@ T = TypeVar("T")
 HASH_VERSION = 3
 """Version 1 held absolute paths, and the rows of tables as they were written; version 2 all values of variables."""
 _PATIENCE = ("start_s", "silent_s", "grace_s")
-_SINCE_ADDED = {"embedding_device": "cpu", "max_staleness": None}
+_SINCE_ADDED = {"embedding_device": "cpu", "max_staleness": None, "global_batch_size": None}
 
 
 def describe(job: Job) -> dict[str, Any]:

@@ -190,8 +190,8 @@ class Model(Record):
     @property
     def beyond_engine(self) -> str:
         """The key and the value that the built-in engine cannot train; empty where it can train the tables."""
-        if others := {*self.tables.dtypes} - {"float32"}:
-            return f"model.tables.dtype {min(others)}"
-        if others := {*self.table_optimizers} - {self.optimizer.name}:
-            return f"model.tables.optimizer {min(others)}"
-        return ""
+        dtypes = [dtype for dtype in self.tables.dtypes if dtype != "float32"]
+        optimizers = [optimizer for optimizer in self.table_optimizers if optimizer != self.optimizer.name]
+        if dtypes:
+            return f"model.tables.dtype {dtypes[0]}"
+        return f"model.tables.optimizer {optimizers[0]}" if optimizers else ""

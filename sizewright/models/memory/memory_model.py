@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from sizewright.formatting import MIB
 from sizewright.models.memory.peaks import MeasuredPeaks, line_over, log_errors
-from sizewright.models.table import Table, as_columns, filled, successful
+from sizewright.models.table import Table, as_columns, batch_sizes, filled, successful
 from sizewright.spec import Job, Role
 from sizewright.spec.model import TableDtype, TableOptimizer
 
@@ -181,7 +181,7 @@ class MemoryModel(MeasuredPeaks):
         succeeded = successful(trials)
         columns = {name: column[succeeded] for name, column in as_columns(trials, names).items()}
         workers, ps = columns["workers"], np.maximum(columns["ps"], 1)
-        batch = filled(columns["batch_size"], job.training.batch_size)
+        batch = filled(columns["batch_size"], batch_sizes(job, workers))
         scale = filled(columns["table_scale"], 1.0)
         worker_peaks = columns["worker_memory_bytes"]
         ps_peaks = np.where(columns["ps"] >= 1, columns["ps_memory_bytes"], np.nan)
@@ -229,7 +229,7 @@ class MemoryModel(MeasuredPeaks):
             rows_and_indexes = rows_and_indexes + (rows * group.bytes_each + index_bytes(rows))
         state = state_floats(self.job.model.optimizer.name, 1)  # each dense weight is a row of its own
         dense = dense_floats(self.job) * 4 * (1 + state) / ps
-        batch = self.job.training.batch_size if batch_size is None else batch_size
+        batch = batch_sizes(self.job, workers) if batch_size is None else batch_size
         exchanged = batch * self._exchanged_floats() + 2 * dense_floats(self.job)
         buffers: Floats = workers * 4 * exchanged / ps
         return self.ps_base_bytes + (rows_and_indexes + dense + buffers)

@@ -77,9 +77,10 @@ def _ps_bytes(model: MemoryModel, ps: NDArray[np.float64]) -> NDArray[np.float64
 
 
 def _worker_bytes(model: MemoryModel) -> int:
-    """Return the bytes to request per worker."""
-    needed = model.worker_request_bytes(np.array([float(model.job.training.batch_size)]))
-    return int(round_within_bounds(needed, model.job.bounds.worker.memory_bytes)[0])
+    """Return the bytes to request per worker; of those that share a batch, with the fewest workers."""
+    job = model.job
+    needed = model.worker_request_bytes(np.array([float(job.batch_size_for(job.worker_counts[0]))]))
+    return int(round_within_bounds(needed, job.bounds.worker.memory_bytes)[0])
 
 
 def _min_workers_bytes(model: MemoryModel) -> int:

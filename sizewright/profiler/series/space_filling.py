@@ -198,7 +198,7 @@ def host_allocations(job: Job, host_cores: float, *, whole_cores: bool = False) 
 
 def _allocation(job: Job, candidate: tuple[float, float, float, float]) -> Allocation:
     workers, ps, worker_cpu, ps_cpu = candidate
-    return Allocation.of(int(workers), int(ps), worker_cpu, ps_cpu, job.training.batch_size)
+    return Allocation.of(int(workers), int(ps), worker_cpu, ps_cpu, job.batch_size_for(int(workers)))
 
 
 def _all_candidates(job: Job, host_cores: float, whole_cores: bool) -> list[tuple[float, float, float, float]]:
@@ -220,9 +220,9 @@ def _all_candidates(job: Job, host_cores: float, whole_cores: bool) -> list[tupl
 
 def _candidates(job: Job, host_cores: float, whole_cores: bool) -> list[tuple[float, float, float, float]]:
     worker, ps = job.bounds.worker, job.bounds.ps
-    max_workers = max(4, min(16, int(host_cores)), worker.replicas[0])
+    max_workers = max(4, min(16, int(host_cores)), job.worker_counts[0])
     max_ps = max(3, min(8, int(host_cores / 2)), ps.replicas[0])
-    workers = range(worker.replicas[0], min(worker.replicas[1], max_workers) + 1)
+    workers = [count for count in job.worker_counts if count <= max_workers]
     servers = range(ps.replicas[0], min(ps.replicas[1], max_ps) + 1)
     if not job.has_ps:
         servers = range(1)

@@ -188,7 +188,8 @@ def _trial_assumptions(job: Job, trials: Sequence[Trial]) -> Iterator[str]:
                 f"{format_count(cores, 'core')} {are} assumed."
             )
     if any(trial.batch_size is None for trial in trials):
-        yield f"Trials without a batch size had {job.training.batch_size}."
+        of_all = " over all workers" if job.training.global_batch_size else ""
+        yield f"Trials without a batch size had {job.training.batch_size}{of_all}."
 
 
 def _memory_assumptions(selection: Selection, throughput: float) -> Iterator[str]:

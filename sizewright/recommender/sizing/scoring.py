@@ -104,8 +104,14 @@ class Scorer:
     def grid(self, trials: Sequence[Trial], supported_ranges: Ranges) -> Grid:
         """Return the allocations within the job's bounds, with fine steps around the supported ranges."""
         bounds = _with_fixed_cores(self.job, self.unknown_cores)
-        batch_size = self.job.training.batch_size
-        return make_grid(bounds, batch_size, has_ps=self.job.has_ps, trials=trials, supported_ranges=supported_ranges)
+        return make_grid(
+            bounds,
+            self.job.training.batch_size,
+            has_ps=self.job.has_ps,
+            trials=trials,
+            supported_ranges=supported_ranges,
+            shared_batch=self.job.shared_batch(),
+        )
 
     def score(
         self, grid: Grid, worker_memory_bytes: float | None = None, ps_memory_bytes: float | None = None
