@@ -293,6 +293,18 @@ def print_memory(console: Console, report: MemoryReport) -> None:
     blanks = [""] * (ranges + 2 * shapes + 2 * kinds + 3)
     table.add_row("all", rows, *blanks, format_bytes(total), style="bold")
     console.print(table)
+    if report.workers:
+        columns = ("workers", "memory of each", "tables of each", "")
+        workers = DataTable("Per worker, margin included", *columns, text=("",))
+        for each in report.workers:
+            is_fewest = each.workers == report.least_workers
+            note, style = ("fewest that fit", "bold green") if is_fewest else (each.reason, "")
+            sizes = (format_bytes(each.memory_bytes), format_bytes(each.table_bytes))
+            workers.add_row(str(each.workers), *sizes, note, style=style)
+        console.print(workers)
+        console.print(f"Based on {report.rests_on}.")
+        _print_assumptions(console, report)
+        return
     servers = DataTable("Per server, margin included", "PS", "memory of each", "", text=("",))
     for option in report.servers:
         is_fewest = option.ps == report.least_ps
@@ -305,6 +317,10 @@ def print_memory(console: Console, report: MemoryReport) -> None:
     if report.least_ps is None and report.needed_ps:
         console.print(f"{report.needed_ps} PS would fit. Raise bounds.ps.replicas or bounds.ps.memory.")
     console.print(f"A worker needs {format_bytes(report.worker_memory_bytes)}. Based on {report.rests_on}.")
+    _print_assumptions(console, report)
+
+
+def _print_assumptions(console: Console, report: MemoryReport) -> None:
     for text in report.assumptions:
         console.print(f"assumes: {text}", style="dim")
 

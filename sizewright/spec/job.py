@@ -132,7 +132,9 @@ class Job(Record):
     """A training job, as described in its job file."""
 
     name: Annotated[str, JOB_NAME] = Field(default="job", description="small letters, digits, hyphens")
-    model: Model = Model()
+    model: Model = Field(
+        default=Model(), description="what is trained; beside a command a description, from which memory is computed"
+    )
     data: Data = Data()
     command: Command | None = Field(default=None, description="your own training code, in place of model and data")
     training: Training = Training()
@@ -163,9 +165,12 @@ class Job(Record):
             if self.data.format != "synthetic" and set(self.model.tables.poolings) != {1}:
                 raise ValueError("model.tables.pooling needs data.format: synthetic, since a log has one id per column")
             return self
-        for key in ("model", "data"):
-            if key in self.model_fields_set and getattr(self, key) != type(getattr(self, key))():
-                raise ValueError(f"a job with a command has no `{key}`: its code has its own")
+        if "data" in self.model_fields_set:  # as in older dumps, which have the default model of a command, too
+            if self.data != Data():
+                raise ValueError("a job with a command has no `data`: its code has its own")
+            self.model_fields_set.difference_update({"data"} | ({"model"} if self.model == Model() else set()))
+        if not self.model.tables.known:
+            raise ValueError("model.tables.rows: from-data needs `data`, which a command reads itself")
         asks_for_ps = "ps" in self.bounds.model_fields_set and self.bounds.ps != Bounds().ps and not without_ps
         if asks_for_ps and not self.command.may_have_ps:
             raise ValueError("bounds.ps is for commands with PS: set command.rendezvous to tf_config or hosts")
@@ -237,7 +242,7 @@ class Job(Record):
             )
 
     def with_shared_batch(self, allocation: Allocation) -> Allocation:
-        """Return the allocation with the batch per worker that its workers have by the global batch, if there is one."""
+        """Return the allocation with the workers' share of the global batch, if there is one."""
         if self.training.global_batch_size is None:
             return allocation
         return allocation.model_copy(update={"batch_size": self.batch_size_for(allocation.replicas("worker"))})
@@ -249,6 +254,17 @@ class Job(Record):
                 f"{self.name} has {beyond}, but the built-in engine trains float32 tables with model.optimizer only.",
                 "Leave model.tables.dtype and model.tables.optimizer out, or train your own code as a command.",
             )
+
+    @property
+    def describes_tables(self) -> bool:
+        """Return whether the tables are known: always without a command, else by the description beside it."""
+        return self.command is None or "model" in self.model_fields_set
+
+    @model_serializer(mode="wrap")
+    def _drop_what_is_unknown(self, handler: Any) -> dict[str, Any]:
+        data: dict[str, Any] = handler(self)
+        unknown = set() if self.command is None else {"data"} | ({"model"} if not self.describes_tables else set())
+        return {name: value for name, value in data.items() if name not in unknown}
 
     @property
     def samples(self) -> int | None:

@@ -1,6 +1,6 @@
 """Bytes per PS and per worker: counted from tables and optimizer, and corrected by measured peaks.
 
-    PS:     base + Σ (rows·(width·bytes of a value + state·4 + 9) + index places·4) + dense·(1 + its state)·4/p + buffers
+    PS:     base + Σ (rows·(width·bytes of one + state·4 + 9) + index places·4) + dense·(1 + its state)·4/p + buffers
     worker: base + dense·12 + m·bytes per sample
 
 The sum runs over the kinds of rows: tables whose rows are alike share arrays and an index.
@@ -187,11 +187,11 @@ class MemoryModel(MeasuredPeaks):
         ps_peaks = np.where(columns["ps"] >= 1, columns["ps_memory_bytes"], np.nan)
         counted = cls(job, 0.0, 0.0)
 
-        ps_base = _largest(ps_peaks - counted.ps_bytes(ps, workers, scale, batch), usual.ps)
+        ps_base = largest_excess(ps_peaks - counted.ps_bytes(ps, workers, scale, batch), usual.ps)
         full_size = np.isfinite(ps_peaks) & (scale >= 1)
         ps_sums = (ps * ps_peaks)[full_size]
 
-        worker_base = _largest(worker_peaks - counted.worker_bytes(batch), usual.worker)
+        worker_base = largest_excess(worker_peaks - counted.worker_bytes(batch), usual.worker)
         batch_factor = 1.0
         without_batch = counted.worker_bytes(np.zeros_like(batch))
         batch_bytes = counted.worker_bytes(batch) - without_batch
@@ -273,6 +273,7 @@ class MemoryModel(MeasuredPeaks):
         return self.worker_bytes(batch_size) * (1 + MARGIN)
 
 
-def _largest(excess: Floats, default: float) -> float:
+def largest_excess(excess: Floats, default: float) -> float:
+    """Return the largest known excess of a peak over what is counted, at least 0; `default` where none is known."""
     finite = excess[np.isfinite(excess)]
     return float(max(finite.max(), 0.0)) if len(finite) else default

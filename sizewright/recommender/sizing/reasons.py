@@ -116,7 +116,14 @@ def _memory_reason(selection: Selection) -> Reason:
         if peak is not None:
             values[f"{role}_peak_bytes"] = peak
             values[f"{role}_decided_by"] = _memory_decided_by(selection, role, requested, peak)
+        elif 0 < requested <= _floor_bytes(selection, role):
+            values[f"{role}_decided_by"] = "description"
     return Reason.of("memory_requested", **values)
+
+
+def _floor_bytes(selection: Selection, role: Role) -> float:
+    """Return the least bytes that a replica of a command needs by the description beside it; 0 without one."""
+    return float(selection.evaluation.scorer.floor_bytes(role, selection.scored.grid)[selection.chosen])
 
 
 def _memory_decided_by(selection: Selection, role: Role, requested: float, peak: float) -> str:
