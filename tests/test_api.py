@@ -14,7 +14,9 @@ from sizewright import api
 from sizewright.datasets.runs.finished_job import FinishedJob, Segment
 from sizewright.datasets.trials.store import TrialStore
 from sizewright.errors import InputError, JobError, StoreError
+from sizewright.runtime.plan_files import launch_plan
 from sizewright.spec import Allocation, Outcome
+from sizewright.training.session import Session
 
 
 @pytest.fixture
@@ -174,6 +176,34 @@ def test_growing_tables_widen_the_memory_interval(tmp_path: Path) -> None:
 def test_missing_job_file_is_refused(ask: Callable[[Any], Any], tmp_path: Path) -> None:
     with pytest.raises(JobError, match="No job file at"):
         ask(tmp_path / "none.yaml")
+
+
+@pytest.mark.parametrize(
+    "train",
+    [
+        sw.profile,
+        sw.run,
+        lambda job: sw.run(launch_plan(sw.load_job(job), Allocation.of(1, 1, 1, 1, 512))),
+        lambda job: Session(sw.load_job(job)),
+    ],
+)
+@pytest.mark.parametrize(
+    ("tables", "value"),
+    [({"dtype": "float16"}, "model.tables.dtype float16"), ({"optimizer": "lamb"}, "model.tables.optimizer lamb")],
+)
+def test_engine_refuses_tables_that_it_cannot_train(
+    train: Callable[[Any], Any], tables: dict[str, str], value: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(JobError, match=f"job has {value}, but the built-in engine trains float32 tables"):
+        train({"model": {"tables": tables}})
+    assert not list(tmp_path.iterdir()), "no store was made"
+
+
+def test_prior_predicts_no_tables_that_it_has_not_seen() -> None:
+    answer = sw.recommend({"model": {"tables": {"dtype": "int8"}}}, trials=[], prior="shipped")
+    assert answer.status == "not_enough_data"
+    assert any("it has model.tables.dtype int8" in reason for reason in answer.reasons)
 
 
 def test_runs_of_similar_jobs_in_the_store_are_used_with_a_prior(example: Path, tmp_path: Path) -> None:

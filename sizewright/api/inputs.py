@@ -137,7 +137,7 @@ def assign_job(trials: TrialsLike, job: JobLike) -> Trials:
             update={
                 "job": job.name,
                 "job_hash": key,
-                "batch_size": trial.batch_size or job.training.batch_size,
+                "batch_size": trial.batch_size or job.batch_size_for(trial.workers),
                 "sync": trial.sync or job.training.sync,
             }
         )

@@ -32,16 +32,17 @@ def place_tables(
     Tables stay whole where that balances the `servers`, and are split by rows otherwise; with `whole` none is split.
     `memory` is that of each server for weights and optimizer state, such as `16Gi`. `loads` are measured loads by the
     number of the table, or a file with the columns `table` and `load`, in any unit; without them the load of a table
-    is the floats that a sample reads of it.
+    is the floats that a sample reads of it, or the bytes where tables have data types of their own.
 
     Raises JobError for the job file, ClickLogError for a log whose ids have to be counted, InputError for a job that
-    runs a command, for tables that do not fit, and for loads that are not one number above 0 for each table.
+    runs a command without describing its tables, for tables that do not fit, and for loads that are not one number
+    above 0 for each table.
     """
     described = load_job(job, data)
-    if described.command:
+    if not described.describes_tables:
         raise InputError(
             "The embedding tables of a command are unknown, so they cannot be placed.",
-            "Describe them in a job file of their own: model.tables with count, rows, dim and pooling.",
+            "Describe them beside the command: model.tables with count, rows, dim and pooling.",
         )
     if servers < 1:
         raise InputError(f"servers must be at least 1, got {servers}.", "Pass the number of servers or ranks.")

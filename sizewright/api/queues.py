@@ -172,7 +172,8 @@ def _candidates(rows: Iterable[FileRow], source: str, job: Job) -> tuple[Candida
     candidates = []
     for row in rows:
         cells = {name: cell for name, cell in row.cells.items() if cell not in ("", None)}
-        candidates.append(parse(CandidateRow, cells, f"{source}, {row.where}").candidate(job.training.batch_size))
+        candidate = parse(CandidateRow, cells, f"{source}, {row.where}")
+        candidates.append(candidate.candidate(job.batch_size_for(candidate.workers)))
     return tuple(candidates)
 
 

@@ -106,6 +106,7 @@ def run(
     capacity = load_cluster(cluster) or (this_host() if guarded.name == "local" else None)
     loaded_prior, _ = select_prior(prior, tracking_uri, SHIPPED_PRIOR)
     plan_or_job = _load_plan_or_job(plan, data, objective, deadline)
+    (plan_or_job if isinstance(plan_or_job, Job) else plan_or_job.job).check_trainable()
     if isinstance(plan_or_job, Job):
         to_run = _size(loaded_rails.narrow(plan_or_job), store, loaded_prior, capacity, sized)
     else:

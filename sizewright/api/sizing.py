@@ -93,6 +93,7 @@ def profile(
     from sizewright.training.session import Session
 
     job = load_job(job, data)
+    job.check_trainable()
     profile_series = partial(profile_job, fresh=fresh, accept_drift=accept_drift, progress=progress)
     if job.command:
         prior_for_job(prior, job)
@@ -316,13 +317,13 @@ def memory(
     `recommend`. With a `cluster`, each server has to fit on one of its hosts.
 
     Raises JobError for the job or cluster file, ClickLogError for a log whose ids have to be counted, StoreError for a
-    store that cannot be read, InputError for a job that runs a command.
+    store that cannot be read, InputError for a job that runs a command without describing its tables.
     """
     job = load_job(job, data, samples=samples)
-    if job.command:
+    if not job.describes_tables:
         raise InputError(
             "The embedding tables of a command are unknown, so their memory cannot be computed.",
-            "Measure it instead: run `sizewright profile JOB`, then `sizewright recommend JOB`.",
+            "Describe them beside the command: model.tables with count, rows and dim. Or run: sizewright profile JOB",
         )
     if trials is None:
         stored, runs = evidence_of(counted_job(job), store)

@@ -21,6 +21,7 @@ def memory(
 ) -> None:
     """Show how much memory the job's tables need, per table and per number of PS.
 
+    The tables of a command are those that `model.tables` describes beside it; without PS its workers share them.
     Measured peaks of the job's trials and runs in the store correct the calculation. Exits with 3 if the tables do not
     fit within the bounds.
     """
@@ -36,4 +37,4 @@ def memory(
     with Bar("calculating"):
         report = calculate(loaded_job, store=store, cluster=cluster)
     show(report, output, lambda console: print_memory(console, report))
-    raise typer.Exit(0 if report.least_ps else _INFEASIBLE)
+    raise typer.Exit(0 if report.fits else _INFEASIBLE)

@@ -274,22 +274,37 @@ def print_memory(console: Console, report: MemoryReport) -> None:
     """Print the memory of each table, then of each number of PS."""
     ranges = any(t.rows_lower != t.rows_upper for t in report.tables)
     shapes = len({(t.dim, t.pooling) for t in report.tables}) > 1 or report.tables[0].pooling > 1
+    kinds = {(t.dtype, t.optimizer) for t in report.tables} != {("float32", report.optimizer)}
     table = DataTable(
         f"{report.job}: memory of the tables ({report.optimizer})",
         "table", "rows", *(["90 % interval"] if ranges else []), *(["dim", "ids"] if shapes else []),
-        "weights", "state", "index", "total", text=("table",),
+        *(["data type", "optimizer"] if kinds else []),
+        "weights", "state", "index", "total", text=("table", "data type", "optimizer"),
     )  # fmt: skip
     for t in report.tables:
         ends = [f"{t.rows_lower:,}–{t.rows_upper:,}" if t.rows_lower != t.rows_upper else "–"] if ranges else []
         shape = [str(t.dim), str(t.pooling)] if shapes else []
+        shape += [t.dtype, t.optimizer or report.optimizer] if kinds else []
         sizes = (t.weight_bytes, t.state_bytes, t.index_bytes, t.total_bytes)
         table.add_row(str(t.table), f"{t.rows:,}", *ends, *shape, *(format_bytes(size) for size in sizes))
     total = report.embedding_bytes + report.index_bytes
     rows = f"{sum(t.rows for t in report.tables):,}"
     table.add_section()
-    blanks = [""] * (ranges + 2 * shapes + 3)
+    blanks = [""] * (ranges + 2 * shapes + 2 * kinds + 3)
     table.add_row("all", rows, *blanks, format_bytes(total), style="bold")
     console.print(table)
+    if report.workers:
+        columns = ("workers", "memory of each", "tables of each", "")
+        workers = DataTable("Per worker, margin included", *columns, text=("",))
+        for each in report.workers:
+            is_fewest = each.workers == report.least_workers
+            note, style = ("fewest that fit", "bold green") if is_fewest else (each.reason, "")
+            amounts = (format_bytes(each.memory_bytes), format_bytes(each.table_bytes))
+            workers.add_row(str(each.workers), *amounts, note, style=style)
+        console.print(workers)
+        console.print(f"Based on {report.rests_on}.")
+        _print_assumptions(console, report)
+        return
     servers = DataTable("Per server, margin included", "PS", "memory of each", "", text=("",))
     for option in report.servers:
         is_fewest = option.ps == report.least_ps
@@ -302,6 +317,10 @@ def print_memory(console: Console, report: MemoryReport) -> None:
     if report.least_ps is None and report.needed_ps:
         console.print(f"{report.needed_ps} PS would fit. Raise bounds.ps.replicas or bounds.ps.memory.")
     console.print(f"A worker needs {format_bytes(report.worker_memory_bytes)}. Based on {report.rests_on}.")
+    _print_assumptions(console, report)
+
+
+def _print_assumptions(console: Console, report: MemoryReport) -> None:
     for text in report.assumptions:
         console.print(f"assumes: {text}", style="dim")
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from sizewright.datasets.trials.trial import Trial
 from sizewright.errors import InputError
-from sizewright.spec import Allocation, Role
+from sizewright.spec import Allocation, Job, Role
 
 if TYPE_CHECKING:
     from typing import TypeAlias
@@ -122,6 +122,11 @@ def _number(name: str, value: Any) -> float:
     raise InputError(f"{name} is {value!r}, which is not a number.", "Correct it.")
 
 
-def filled(column: Column, default: float) -> Column:
-    """Return the column with `default` in place of NaN."""
+def batch_sizes(job: Job, workers: Column) -> Column:
+    """Return the batch per worker (n,) of a job with so many workers (n,)."""
+    return np.array([float(job.batch_size_for(int(count))) for count in workers])
+
+
+def filled(column: Column, default: float | Column) -> Column:
+    """Return the column with `default`, a number or a column, in place of NaN."""
     return np.where(np.isnan(column), default, column)

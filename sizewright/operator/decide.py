@@ -68,5 +68,7 @@ def _upper_bound(job: Job) -> Allocation:
                 "Write the bounds of replicas and cpu into it, or profile the job.",
             )
         memory_bytes = bounds.memory_bytes[1] if "memory_bytes" in bounds.model_fields_set else 0
-        groups[role] = (Group(replicas=bounds.replicas[1], cpu=bounds.cpu[1], memory_bytes=memory_bytes),)
-    return job.with_sides(Allocation.model_validate({**groups, "batch_size": job.training.batch_size}))
+        replicas = job.worker_counts[-1] if role == "worker" else bounds.replicas[1]
+        groups[role] = (Group(replicas=replicas, cpu=bounds.cpu[1], memory_bytes=memory_bytes),)
+    allocation = Allocation.model_validate({**groups, "batch_size": job.training.batch_size})
+    return job.with_sides(job.with_shared_batch(allocation))

@@ -54,6 +54,11 @@ def scalable_job(job: Job, executor: ClusterExecutor, job_object: Mapping[str, A
             f"The number of workers of this {executor.kind} cannot change while it runs.",
             "Use an indexed Job with as many completions as pods, or a PyTorchJob with an elasticPolicy.",
         )
+    if job.training.global_batch_size:
+        raise InputError(
+            "Its workers share a global batch, so that each would need another batch size.",
+            "Give the batch size of a worker (training.batch_size).",
+        )
     annotations = annotations_of(job_object)
     if is_queued(job_object) and annotations.get(_ELASTIC) != "true":
         raise InputError(

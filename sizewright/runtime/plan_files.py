@@ -68,7 +68,9 @@ def _allocation(job: Job, sizes: Mapping[str, Any]) -> Allocation:
         for role, count in (("worker", "workers"), ("ps", "ps"))
         if count in sizes
     }
-    return job.with_sides(parse(Allocation, groups | {"batch_size": job.training.batch_size}, _options(sizes)))
+    allocation = parse(Allocation, groups | {"batch_size": job.training.batch_size}, _options(sizes))
+    job.check_workers(allocation.replicas("worker"))
+    return job.with_sides(job.with_shared_batch(allocation))
 
 
 def _read(name: str, value: Any) -> Any:

@@ -66,6 +66,8 @@ def controller_factory(
             f"Job {job.name} runs a command, which restarts with every change, so it cannot be tuned while it runs.",
             "Run it without tuning, and size it before the next run: sizewright recommend",
         )
+    job.check_trainable()
+    job.shared_batch()  # raises where limits of the bounds left no number of workers
     scaler = AutoScaler(job, trials, predictor, cluster=cluster, scaling=settings.scaling)
     log = DecisionLog(settings.decisions) if settings.decisions else None
     if log:

@@ -9,7 +9,7 @@ from sizewright.spec.command import Command, Progress, Side
 from sizewright.spec.diagnosis import Check, Diagnosis
 from sizewright.spec.executor import Capabilities, ChangeCost, Executor, Handle, RestoresReplicas, ShowsDifference
 from sizewright.spec.job import Data, Deploy, Job, Objective, Prices, Training
-from sizewright.spec.memory import MemoryReport, ServerOption, TableMemory
+from sizewright.spec.memory import MemoryReport, ServerOption, TableMemory, WorkerOption
 from sizewright.spec.metrics import LimitedBy, Metrics, ReplicaLog, ReplicaMetrics
 from sizewright.spec.model import CRITEO_KAGGLE_ROWS, Model, Optimizer, Tables
 from sizewright.spec.outcome import Change, Failure, Outcome, Status
@@ -104,4 +104,5 @@ __all__ = [
     "TablePlacement",
     "Tables",
     "Training",
+    "WorkerOption",
 ]

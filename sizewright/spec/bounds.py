@@ -13,7 +13,8 @@ from sizewright.spec.allocation import ANY_GPU, read_gpus
 from sizewright.spec.units import Bytes, Cores, Count
 
 # Far beyond any cluster: larger numbers are typing errors.
-Replicas = Annotated[Count, Field(le=10_000)]
+MAX_REPLICAS = 10_000
+Replicas = Annotated[Count, Field(le=MAX_REPLICAS)]
 Gpus = Annotated[Count, Field(ge=0, le=1000)]
 BatchSize = Annotated[Count, Field(ge=1, le=10**9)]
 NO_REPLICAS = (0, 0)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from pydantic import ConfigDict, Field
+from pydantic import ConfigDict, Field, model_validator
 
 from sizewright.spec._base import Record, load_yaml, parse
 from sizewright.spec.allocation import Gpus
@@ -19,9 +19,26 @@ class HostKind(Record):
     cpu: Cores = Field(gt=0, description="of each")
     memory_bytes: Bytes = Field(gt=0, validation_alias="memory", serialization_alias="memory", description="of each")
     gpu: Gpus = None
+    gpu_memory_bytes: Bytes | None = Field(
+        default=None, gt=0, validation_alias="gpu_memory", serialization_alias="gpu_memory", description="of each GPU"
+    )
     network_gbps: Number | None = Field(default=None, gt=0, description="bandwidth of one host's link")
 
+    price_hour: Number | None = Field(
+        default=None, ge=0, description="of an hour of one host; absent: by OpenCost's prices of cores, memory and GPUs"
+    )
+    spot_price_hour: Number | None = Field(default=None, ge=0, description="of an hour of one host that may be taken")
+    interruptions_hour: Number | None = Field(
+        default=None, ge=0, description="how often a spot host is taken away, on average in an hour"
+    )
+
     model_config = ConfigDict(populate_by_name=True)
+
+    @model_validator(mode="after")
+    def _gpu_memory_of_gpus(self) -> HostKind:
+        if self.gpu_memory_bytes is not None and self.gpu is None:
+            raise ValueError("gpu_memory is the memory of a GPU, but these hosts have no gpu")
+        return self
 
 
 class Quota(Record):
@@ -65,3 +82,9 @@ class Cluster(Record):
     def largest_memory_bytes(self) -> int:
         """Memory of the largest host, in bytes."""
         return max((host.memory_bytes for host in self.hosts if host.count), default=0)
+
+    @property
+    def largest_gpu_memory_bytes(self) -> int | None:
+        """Memory of all GPUs of the host that has most of it, in bytes; None where no host with GPUs says it."""
+        known = [host.gpu_memory_bytes * host.gpu.count for host in self.hosts if host.gpu and host.gpu_memory_bytes]
+        return max(known, default=None)

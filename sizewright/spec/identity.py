@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 from pathlib import PurePath
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from sizewright.spec._paths import absolute, without_folders
 from sizewright.spec.model import FIRST_CRITEO_ROWS
@@ -19,10 +19,11 @@ if TYPE_CHECKING:
     from sizewright.spec.job import Job
     from sizewright.spec.model import Tables
 
+T = TypeVar("T")
 HASH_VERSION = 3
 """Version 1 held absolute paths, and the rows of tables as they were written; version 2 all values of variables."""
 _PATIENCE = ("start_s", "silent_s", "grace_s")
-_SINCE_ADDED = {"embedding_device": "cpu", "max_staleness": None}
+_SINCE_ADDED = {"embedding_device": "cpu", "max_staleness": None, "global_batch_size": None}
 
 
 def describe(job: Job) -> dict[str, Any]:
@@ -38,6 +39,10 @@ def describe(job: Job) -> dict[str, Any]:
         tables |= {"rows": _rows(job.model.tables), "dim": _shortened(job.model.tables.dims)}
         if "pooling" in tables:
             tables["pooling"] = _shortened(job.model.tables.poolings)
+        if "dtype" in tables:
+            tables["dtype"] = _shortened(job.model.tables.dtypes)
+        if "optimizer" in tables:
+            tables["optimizer"] = _shortened(job.model.table_optimizers)
     return described
 
 
@@ -72,6 +77,10 @@ def _described(job: Job) -> dict[str, Any]:
         del described["data"]["max_broken_share"], described["model"]["tables"]["counted"]
         if set(job.model.tables.poolings) == {1}:
             del described["model"]["tables"]["pooling"]  # as before tables had it
+        if set(job.model.tables.dtypes) == {"float32"}:
+            del described["model"]["tables"]["dtype"]
+        if set(job.model.table_optimizers) == {job.model.optimizer.name}:
+            del described["model"]["tables"]["optimizer"]
     del described["training"]["samples"]
     for name, default in _SINCE_ADDED.items():  # so that older trials stay valid
         if described["training"][name] == default:
@@ -86,7 +95,7 @@ def _rows(tables: Tables) -> int | str | list[int]:
     return "criteo-kaggle" if rows == FIRST_CRITEO_ROWS else _shortened(rows)
 
 
-def _shortened(values: tuple[int, ...]) -> int | list[int]:
+def _shortened(values: tuple[T, ...]) -> T | list[T]:
     return values[0] if len(set(values)) == 1 else list(values)
 
 

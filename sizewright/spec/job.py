@@ -5,16 +5,18 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field, field_serializer, model_validator
+from pydantic import BeforeValidator, Field, field_serializer, model_serializer, model_validator
 
+from sizewright.errors import InputError, JobError
+from sizewright.formatting import format_count
 from sizewright.redaction import without_passwords
 from sizewright.spec._base import OPTIONS, Record, load_yaml, parse
 from sizewright.spec._paths import absolute, absolute_pattern, folder_of
 from sizewright.spec._shorthand import JOB_NAME, NAMESPACE, PLATFORM_NAME
 from sizewright.spec.allocation import Allocation, Group
-from sizewright.spec.bounds import NO_REPLICAS, BatchSize, Bounds
+from sizewright.spec.bounds import MAX_REPLICAS, NO_REPLICAS, BatchSize, Bounds
 from sizewright.spec.command import Command
 from sizewright.spec.identity import hashes
 from sizewright.spec.model import FIRST_CRITEO_ROWS, Model
@@ -65,6 +67,9 @@ class Training(Record):
     """Training settings."""
 
     batch_size: BatchSize = Field(default=512, description="samples per step of one worker")
+    global_batch_size: BatchSize | None = Field(
+        default=None, description="samples per step of all workers together, in place of batch_size"
+    )
     samples: Count | None = Field(
         default=None, ge=1, le=MAX_SAMPLES,
         description="samples to train in all; absent: unknown with a command, else the 45,840,617 of Criteo Kaggle",
@@ -78,6 +83,20 @@ class Training(Record):
         default=None, ge=0, description="async: steps by which a worker may be ahead of the slowest; unbounded without"
     )
     dense_sync_steps: Count = Field(default=1, ge=1, description="steps between exchanges of the dense weights")
+
+    @model_validator(mode="after")
+    def _one_batch_size(self) -> Training:
+        if self.global_batch_size is None:
+            return self
+        if "batch_size" in self.model_fields_set:
+            raise ValueError("batch_size is that of one worker, so leave it out, or leave out global_batch_size")
+        object.__setattr__(self, "batch_size", self.global_batch_size)  # that of a single worker
+        return self
+
+    @model_serializer(mode="wrap")
+    def _drop_batch_of_one_worker(self, handler: Any) -> dict[str, Any]:
+        data: dict[str, Any] = handler(self)
+        return {name: value for name, value in data.items() if name != "batch_size" or self.global_batch_size is None}
 
 
 class Prices(Record):
@@ -113,7 +132,9 @@ class Job(Record):
     """A training job, as described in its job file."""
 
     name: Annotated[str, JOB_NAME] = Field(default="job", description="small letters, digits, hyphens")
-    model: Model = Model()
+    model: Model = Field(
+        default=Model(), description="what is trained; beside a command a description, from which memory is computed"
+    )
     data: Data = Data()
     command: Command | None = Field(default=None, description="your own training code, in place of model and data")
     training: Training = Training()
@@ -146,15 +167,106 @@ class Job(Record):
             if self.data.format != "synthetic" and set(self.model.tables.poolings) != {1}:
                 raise ValueError("model.tables.pooling needs data.format: synthetic, since a log has one id per column")
             return self
-        for key in ("model", "data"):
-            if key in self.model_fields_set and getattr(self, key) != type(getattr(self, key))():
-                raise ValueError(f"a job with a command has no `{key}`: its code has its own")
+        if "data" in self.model_fields_set:  # as in older dumps, which have the default model of a command, too
+            if self.data != Data():
+                raise ValueError("a job with a command has no `data`: its code has its own")
+            self.model_fields_set.difference_update({"data"} | ({"model"} if self.model == Model() else set()))
+        if not self.model.tables.known:
+            raise ValueError("model.tables.rows: from-data needs `data`, which a command reads itself")
         asks_for_ps = "ps" in self.bounds.model_fields_set and self.bounds.ps != Bounds().ps and not without_ps
         if asks_for_ps and not self.command.may_have_ps:
             raise ValueError("bounds.ps is for commands with PS: set command.rendezvous to tf_config or hosts")
         if self.bounds.batch_size and not self.command.takes_batch_size:
             raise ValueError("bounds.batch_size needs {batch_size} in the command")
         return self
+
+    @model_validator(mode="after")
+    def _check_global_batch(self) -> Job:
+        if self.training.global_batch_size is None:
+            return self
+        if self.bounds.batch_size:
+            raise ValueError("bounds.batch_size is for a batch per worker, and training.global_batch_size fixes it")
+        if not self.worker_counts:
+            raise ValueError(self.why_no_worker_counts())
+        return self
+
+    def batch_size_for(self, workers: int) -> int:
+        """Return the samples per step of one of so many workers."""
+        total = self.training.global_batch_size
+        return self.training.batch_size if total is None else max(1, total // self._sharers(workers))
+
+    def splits_batch(self, workers: int) -> bool:
+        """Return whether so many workers can share the global batch evenly; without one, any number can."""
+        total = self.training.global_batch_size
+        return total is None or (workers > 0 and total % self._sharers(workers) == 0)
+
+    def _sharers(self, workers: int) -> int:
+        """Return the replicas that share a global batch: the workers, and the chief of a command without PS."""
+        return workers + bool(self.command and self.command.chief and not self.has_ps)
+
+    @property
+    def worker_counts(self) -> tuple[int, ...]:
+        """The numbers of workers within the bounds that can share a global batch evenly."""
+        low, high = self.bounds.worker.replicas
+        return tuple(workers for workers in range(low, high + 1) if self.splits_batch(workers))
+
+    def shared_batch(self) -> dict[int, int] | None:
+        """Return the batch per worker of each of `worker_counts`, or None without a global batch.
+
+        Raises JobError if there are none, which later limits of the bounds may cause.
+        """
+        if self.training.global_batch_size is None:
+            return None
+        if not self.worker_counts:
+            raise JobError(f"{self.why_no_worker_counts()}.", "Change one of the two.")
+        return {workers: self.batch_size_for(workers) for workers in self.worker_counts}
+
+    def why_no_worker_counts(self) -> str:
+        """Return the sentence that no number of workers within the bounds shares the global batch, and which would."""
+        low, high = self.bounds.worker.replicas
+        fitting = [workers for workers in range(1, MAX_REPLICAS + 1) if self.splits_batch(workers)]
+        below = [workers for workers in fitting if workers < low][-3:]
+        above = [workers for workers in fitting if workers > high][:3]
+        counts = format_count(low, "worker") if low == high else f"any number of workers from {low} to {high}"
+        return (
+            f"training.global_batch_size {self.training.global_batch_size:,} cannot be shared evenly by {counts} "
+            f"(bounds.worker.replicas), but by {', '.join(map(str, below + above))}"
+        )
+
+    def check_workers(self, workers: int) -> None:
+        """Raise InputError if so many workers cannot share the global batch evenly."""
+        if not self.splits_batch(workers):
+            counts = ", ".join(map(str, self.worker_counts))
+            raise InputError(
+                f"{format_count(workers, 'worker')} cannot share training.global_batch_size "
+                f"{self.training.global_batch_size:,} evenly.",
+                f"Of the numbers within the bounds, these can: {counts}.",
+            )
+
+    def with_shared_batch(self, allocation: Allocation) -> Allocation:
+        """Return the allocation with the workers' share of the global batch, if there is one."""
+        if self.training.global_batch_size is None:
+            return allocation
+        return allocation.model_copy(update={"batch_size": self.batch_size_for(allocation.replicas("worker"))})
+
+    def check_trainable(self) -> None:
+        """Raise JobError if the built-in engine cannot train the tables as they are described."""
+        if self.command is None and (beyond := self.model.beyond_engine):
+            raise JobError(
+                f"{self.name} has {beyond}, but the built-in engine trains float32 tables with model.optimizer only.",
+                "Leave model.tables.dtype and model.tables.optimizer out, or train your own code as a command.",
+            )
+
+    @property
+    def describes_tables(self) -> bool:
+        """Return whether the tables are known: always without a command, else by the description beside it."""
+        return self.command is None or "model" in self.model_fields_set
+
+    @model_serializer(mode="wrap")
+    def _drop_what_is_unknown(self, handler: Any) -> dict[str, Any]:
+        data: dict[str, Any] = handler(self)
+        unknown = set() if self.command is None else {"data"} | ({"model"} if not self.describes_tables else set())
+        return {name: value for name, value in data.items() if name not in unknown}
 
     @property
     def samples(self) -> int | None:

@@ -9,6 +9,7 @@ from pydantic import ConfigDict, Field
 from sizewright.spec._answer import Answer
 from sizewright.spec._base import Record
 from sizewright.spec._frames import frame
+from sizewright.spec.model import TableDtype, TableOptimizer
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -26,6 +27,8 @@ class TableMemory(Record):
     index_bytes: int
     dim: int | None = Field(default=None, description="embedding dimension")
     pooling: int = Field(default=1, description="ids that a sample has in it")
+    dtype: TableDtype = Field(default="float32", description="data type of its weights")
+    optimizer: TableOptimizer | None = Field(default=None, description="optimizer of its weights")
 
     @property
     def total_bytes(self) -> int:
@@ -45,6 +48,16 @@ class ServerOption(Record):
     )
 
 
+class WorkerOption(Record):
+    """The memory of each worker of a command without PS for a given number of workers, which share the tables."""
+
+    workers: int
+    memory_bytes: int = Field(description="to ask for, per worker, margin included")
+    table_bytes: int = Field(description="weights and optimizer state on each: in GPU memory with training.device cuda")
+    fits: bool = Field(description="within the job's bounds, and the cluster's hosts where they are known")
+    reason: str = Field(default="", description="why it does not fit")
+
+
 class MemoryReport(Answer):
     """The memory of each table, and of each server."""
 
@@ -56,15 +69,22 @@ class MemoryReport(Answer):
     tables: tuple[TableMemory, ...]
     embedding_bytes: int
     index_bytes: int
-    servers: tuple[ServerOption, ...]
+    servers: tuple[ServerOption, ...] = Field(description="empty for a command without PS")
+    workers: tuple[WorkerOption, ...] = Field(default=(), description="of a command without PS")
     least_ps: int | None = Field(description="fewest PS that fit, if any")
     needed_ps: int | None = Field(
         default=None, description="fewest PS within the memory bounds, regardless of the bounds on replicas"
     )
+    least_workers: int | None = Field(default=None, description="fewest workers that fit, where they share the tables")
     worker_memory_bytes: int
     margin: float = Field(description="share of the forecast that is asked for on top")
     rests_on: str
     assumptions: tuple[str, ...] = ()
+
+    @property
+    def fits(self) -> bool:
+        """Return whether the tables fit on some number of replicas within the bounds."""
+        return bool(self.least_ps or self.least_workers)
 
     def to_frame(self) -> pd.DataFrame:
         """Return one row per table, in bytes."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, NamedTuple
+from typing import Annotated, Literal, NamedTuple, TypeVar
 
 from pydantic import Field, field_validator, model_validator
 
@@ -11,8 +11,14 @@ from sizewright.spec._base import Record
 from sizewright.spec._shorthand import BY_NAME
 from sizewright.spec.units import Count, Number
 
+T = TypeVar("T")
 Family = Literal["dlrm", "wide_deep", "dcn", "xdeepfm"]
 OptimizerName = Literal["sgd", "adagrad", "rowwise_adagrad", "adam"]
+TableDtype = Literal["float32", "float16", "bfloat16", "float64", "int8"]
+TableOptimizer = Literal[
+    "sgd", "lars_sgd", "adagrad", "rowwise_adagrad", "adam", "rowwise_adam", "lamb", "rowwise_lamb"
+]
+"""The optimizers of embedding tables in FBGEMM and TorchRec, `rowwise` where those say row-wise or partial row-wise."""
 
 CRITEO_KAGGLE_ROWS: tuple[int, ...] = (
     1460, 583, 10131227, 2202608, 305, 24, 12517, 633, 3, 93145, 5683, 8351593, 3194, 27, 14992, 5461306,
@@ -35,7 +41,7 @@ _MAX_POOLING = 10_000
 
 
 class TableGroup(NamedTuple):
-    """The tables whose rows have the same number of floats, by their numbers from 0."""
+    """The tables whose rows are alike, by their numbers from 0: the same number of values, data type and optimizer."""
 
     width: int
     tables: tuple[int, ...]
@@ -56,16 +62,25 @@ class Tables(Record):
         default=1,
         description="ids a sample has in each table, whose rows are summed: one number (1: one-hot), or a list",
     )
+    dtype: TableDtype | tuple[TableDtype, ...] = Field(
+        default="float32",
+        description="data type of the weights of each table: one, or a list; the built-in engine trains float32",
+    )
+    optimizer: TableOptimizer | tuple[TableOptimizer, ...] | None = Field(
+        default=None, description="optimizer of each table: one, or a list; absent: that of the model"
+    )
     max_rows: Count | None = Field(default=None, ge=1, description="ids are folded into at most this many rows a table")
 
     counted: tuple[Count, ...] | None = Field(default=None, description="filled in by Sizewright for rows: from-data")
 
     @model_validator(mode="after")
     def _lists_match_count(self) -> Tables:
-        for name, highest in (("rows", _MAX_ROWS), ("dim", _MAX_DIM), ("pooling", _MAX_POOLING)):
+        for name in ("rows", "dim", "pooling", "dtype", "optimizer"):
             values = getattr(self, name)
             if isinstance(values, tuple) and len(values) != self.count:
                 raise ValueError(f"{name} lists {format_count(len(values), 'table')} but count is {self.count}")
+        for name, highest in (("rows", _MAX_ROWS), ("dim", _MAX_DIM), ("pooling", _MAX_POOLING)):
+            values = getattr(self, name)
             for value in () if isinstance(values, str) else _listed(values, 1):
                 if not 1 <= value <= highest:
                     raise ValueError(f"{name} must be 1 to {highest:,} for every table, got {value:,}")
@@ -87,6 +102,11 @@ class Tables(Record):
     def poolings(self) -> tuple[int, ...]:
         """The ids that a sample has in each table."""
         return _listed(self.pooling, self.count)
+
+    @property
+    def dtypes(self) -> tuple[TableDtype, ...]:
+        """The data type of the weights of each table."""
+        return _listed(self.dtype, self.count)
 
     @property
     def id_columns(self) -> tuple[int, ...]:
@@ -112,14 +132,14 @@ class Tables(Record):
         return tuple(max(1, round(min(size, cap) * scale)) for size in sizes)
 
 
-def _listed(values: int | tuple[int, ...], count: int) -> tuple[int, ...]:
+def _listed(values: T | tuple[T, ...], count: int) -> tuple[T, ...]:
     return values if isinstance(values, tuple) else (values,) * count
 
 
 class Optimizer(Record):
-    """The optimizer of embeddings and dense weights."""
+    """The optimizer of dense weights, and of the tables without one of their own."""
 
-    name: OptimizerName = Field(default="adagrad", description="of all weights")
+    name: OptimizerName = Field(default="adagrad", description="of all weights without one of their own")
     learning_rate: Number = Field(default=0.02, gt=0, description="step size, the same for all weights")
 
 
@@ -151,9 +171,27 @@ class Model(Record):
         return tuple(dim + linear for dim in self.tables.dims)
 
     @property
+    def table_optimizers(self) -> tuple[TableOptimizer, ...]:
+        """The optimizer of each table."""
+        return _listed(self.tables.optimizer or self.optimizer.name, self.tables.count)
+
+    @property
     def table_groups(self) -> tuple[TableGroup, ...]:
-        """The tables by the width of their rows, narrow rows first. Mostly there is one group."""
-        tables: dict[int, list[int]] = {}
-        for table, width in enumerate(self.row_widths):
-            tables.setdefault(width, []).append(table)
-        return tuple(TableGroup(width, tuple(tables[width])) for width in sorted(tables))
+        """The tables by the width of their rows, data type and optimizer, narrow rows first. Mostly there is one group.
+
+        The built-in engine has one data type and one optimizer, so its groups are those of the widths.
+        """
+        kinds = zip(self.row_widths, self.tables.dtypes, self.table_optimizers, strict=True)
+        tables: dict[tuple[int, TableDtype, TableOptimizer], list[int]] = {}
+        for table, kind in enumerate(kinds):
+            tables.setdefault(kind, []).append(table)
+        return tuple(TableGroup(kind[0], tuple(tables[kind])) for kind in sorted(tables))
+
+    @property
+    def beyond_engine(self) -> str:
+        """The key and the value that the built-in engine cannot train; empty where it can train the tables."""
+        dtypes = [dtype for dtype in self.tables.dtypes if dtype != "float32"]
+        optimizers = [optimizer for optimizer in self.table_optimizers if optimizer != self.optimizer.name]
+        if dtypes:
+            return f"model.tables.dtype {dtypes[0]}"
+        return f"model.tables.optimizer {optimizers[0]}" if optimizers else ""

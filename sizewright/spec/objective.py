@@ -15,11 +15,14 @@ from numpy.typing import NDArray
 
 from sizewright.formatting import GIB
 from sizewright.spec.allocation import Allocation
+from sizewright.spec.cluster import HostKind
 from sizewright.spec.job import Job, Objective, Prices
 
 Floats = NDArray[np.float64]
 Values = TypeVar("Values", float, Floats)
 
+OPENCOST_PRICES = Prices(core_hour=0.0316, gib_hour=0.0042, gpu_hour=0.95)
+"""The prices of a host that has none of its own: OpenCost's defaults, in dollars."""
 DEADLINE_COVERAGE = 0.8
 """P(T ≤ deadline) ≥ 0.9 is a one-sided bound: the end of a two-sided interval of coverage 0.8."""
 REPLICA_HOUR = 1.0
@@ -38,6 +41,14 @@ def allocation_price(allocation: Allocation, prices: Prices) -> float:
     return hourly_price(
         prices, cores=allocation.cores(), memory_bytes=allocation.memory_bytes(), gpus=allocation.gpus()
     )
+
+
+def host_price(host: HostKind) -> float:
+    """Return the price of an hour of a host: its own, or what its cores, memory and GPUs cost by OpenCost's prices."""
+    if host.price_hour is not None:
+        return host.price_hour
+    gpus = host.gpu.count if host.gpu else 0
+    return hourly_price(OPENCOST_PRICES, cores=host.cpu, memory_bytes=host.memory_bytes, gpus=gpus)
 
 
 def sides_price(job: Job) -> float:

@@ -227,6 +227,9 @@ def _memory_requested(values: Values) -> str:
         if peak is not None:
             why = _filled(_MEMORY_DECIDED_BY[values[f"{role}_decided_by"]], {**values, "peak_bytes": peak})
             parts.append(f"{format_bytes(requested)} per {name} ({why})")
+        elif values.get(f"{role}_decided_by") == "description":
+            why = "the least by the description of its tables; its need was not measured"
+            parts.append(f"{format_bytes(requested)} per {name} ({why})")
         elif requested:
             parts.append(f"{format_bytes(requested)} per {name} (its need is unknown: the maximum of the bounds)")
         else:

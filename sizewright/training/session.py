@@ -72,6 +72,7 @@ class Session:
         program: Program | None = None,
         timeout_s: float = 120.0,
     ) -> None:
+        job.check_trainable()
         self.job = job.with_absolute_path()
         if address is None:
             check_device(job)

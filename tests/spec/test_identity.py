@@ -44,6 +44,9 @@ def tables(**fields: Any) -> Job:
         (tables(rows=500, count=3), tables(rows=[500, 500, 500], count=3)),
         (tables(rows=500, count=3, dim=8), tables(rows=500, count=3, dim=[8, 8, 8], pooling=[1, 1, 1])),
         (tables(rows="criteo-kaggle", max_rows=1000), tables(rows=Tables().sizes(), max_rows=1000)),
+        (Job(), tables(dtype="float32", optimizer="adagrad")),
+        (Job(), tables(dtype=["float32"] * 26, optimizer=["adagrad"] * 26)),
+        (tables(dtype="int8", rows=9, count=2), tables(dtype=["int8", "int8"], rows=9, count=2)),
     ],
 )  # fmt: skip
 def test_equivalent_jobs_have_the_same_hash(first: Job, second: Job) -> None:
@@ -66,6 +69,8 @@ def test_equivalent_jobs_have_the_same_hash(first: Job, second: Job) -> None:
         (tables(rows=10, count=2), tables(rows=10, count=2, dim=[16, 8]), ["model.tables.dim"]),
         (tables(rows=10, count=2), tables(rows=10, count=2, pooling=3), ["model.tables.pooling"]),
         (Job(), Job().with_batch_size(1024), ["training.batch_size"]),
+        (Job(), tables(dtype="float16"), ["model.tables.dtype"]),
+        (Job(), tables(optimizer="rowwise_adam"), ["model.tables.optimizer"]),
     ],
 )
 def test_different_jobs_have_different_hashes_and_differing_keys(first: Job, second: Job, keys: list[str]) -> None:

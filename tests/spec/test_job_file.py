@@ -134,6 +134,14 @@ def test_missing_file_or_folder_is_refused(tmp_path: Path) -> None:
         ("bounds: {ps: {memory: [1Gi]}}", "'bounds.ps.memory[1]' is missing"),
         ("bounds: {ps: {memory: 4h}}", "is not an amount of memory: it has no unit h (write 16Gi, 512M or bytes)"),
         ("bounds: {batch_size: [512, 256]}", "batch_size must be [minimum, maximum]"),
+        ("{training: {global_batch_size: 512, batch_size: 64}}", "leave it out, or leave out global_batch_size"),
+        ("{training: {global_batch_size: 512}, bounds: {batch_size: [1, 2]}}", "bounds.batch_size is for a batch per"),
+        (
+            "{training: {global_batch_size: 4096}, bounds: {worker: {replicas: [5, 7]}}}",
+            "training.global_batch_size 4,096 cannot be shared evenly by any number of workers from 5 to 7 "
+            "(bounds.worker.replicas), but by 1, 2, 4, 8, 16, 32",
+        ),
+        ("training: {global_batch_size: 0}", "'training.global_batch_size' must be at least 1"),
         ("bounds: {batch_size: [0, 256]}", "'bounds.batch_size[0]' must be at least 1, got 0"),
         ("objective: deadline", "objective deadline needs a `deadline`, such as 4h"),
         ("objective: fastest", "'objective'"),
@@ -147,6 +155,9 @@ def test_missing_file_or_folder_is_refused(tmp_path: Path) -> None:
         ("model: {tables: {dim: 0}}", "dim must be 1 to 4,096 for every table"),
         ("model: {tables: {count: 2, dim: [8, 16, 8]}}", "dim lists 3 tables but count is 2"),
         ("model: {tables: {count: 2, pooling: [1, 0]}}", "pooling must be 1 to 10,000 for every table"),
+        ("model: {tables: {count: 2, rows: 9, dtype: [int8]}}", "dtype lists 1 table but count is 2"),
+        ("model: {tables: {dtype: int4}}", "'model.tables.dtype'"),
+        ("model: {tables: {optimizer: ftrl}}", "'model.tables.optimizer'"),
         ("{model: {tables: {pooling: 2}}, data: {format: criteo, path: log.txt}}", "needs data.format: synthetic"),
         ("model: {top_mlp: [0]}", "every width must be 1 to"),
         ("training: {batch_size: 0}", "'training.batch_size'"),
@@ -447,3 +458,41 @@ def test_invalid_gpus_are_refused_with_the_right_spelling(tmp_path: Path, text: 
     path.write_text(f"hosts:\n- kind: a\n  cpu: 4\n  memory: 8Gi\n  gpu: {text}\n")
     with pytest.raises(JobError, match=r"'hosts\[0\].gpu' must look like {kind: a100, count: 2}, a100:2 or 2, got"):
         Cluster.load(path)
+
+
+@given(st.integers(1, 10**6), st.integers(1, 64), st.integers(0, 64))
+def test_workers_share_a_global_batch_evenly_or_the_job_is_refused(total: int, low: int, more: int) -> None:
+    description = {
+        "training": {"global_batch_size": total},
+        "bounds": {"worker": {"replicas": [low, low + more]}},
+    }
+    counts = [workers for workers in range(low, low + more + 1) if total % workers == 0]
+    if not counts:
+        with pytest.raises(JobError, match="cannot be shared evenly"):
+            Job.model_validate(description)
+        return
+    job = Job.model_validate(description)
+    assert list(job.worker_counts) == counts
+    assert all(workers * job.batch_size_for(workers) == total for workers in counts)
+
+
+def test_a_job_with_a_global_batch_stays_the_same_when_it_is_written_again() -> None:
+    job = Job.model_validate({"training": {"global_batch_size": 4096}})
+    again = Job.model_validate(job.model_dump(mode="json", by_alias=True))
+    assert again == job
+    assert again.hash == job.hash
+    assert job.hash not in {Job().hash, Job().with_batch_size(4096).hash}
+    others = [{"bounds": {"worker": {"replicas": [2, 4]}}}, {"training": {"global_batch_size": 8192}}]
+    same, other = (Job.model_validate({"training": {"global_batch_size": 4096}} | change) for change in others)
+    assert same.hash == job.hash != other.hash
+
+
+def test_the_chief_of_a_command_without_ps_shares_the_global_batch() -> None:
+    command = {"run": "python train.py", "rendezvous": "tf_config", "chief": {}}
+    job = Job.model_validate(
+        {"command": command, "training": {"global_batch_size": 12}, "bounds": {"ps": {"replicas": 0}}}
+    )
+    assert job.worker_counts == (1, 2, 3, 5)
+    assert job.batch_size_for(3) == 3
+    with_ps = job.model_copy(update={"bounds": Bounds()})
+    assert with_ps.batch_size_for(3) == 4

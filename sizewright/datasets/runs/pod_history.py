@@ -265,7 +265,7 @@ def _finished_job(pods: list[_Pod], step_s: float, job: Job | None) -> tuple[Fin
     run = FinishedJob(
         id=f"{pods[0].namespace}/{name}@{started_at:%Y%m%dT%H%M%S}", name=name, job=description, source="prometheus",
         executor="kubernetes", started_at=started_at, outcome=outcome,
-        stretches=tuple(_segments(pods, began, last, description.training.batch_size if description else 1)),
+        stretches=tuple(_segments(pods, began, last, description)),
         worker=_usage(pods, "worker"), ps=_usage(pods, "ps"),
     )  # fmt: skip
     return run, last + _run_gap_s(times, step_s)
@@ -281,7 +281,7 @@ def _message(kills: list[tuple[float, str, str]]) -> str:
     return f"{pod} ran out of memory{count}: {evidence}; its peak is cut off there."
 
 
-def _segments(pods: list[_Pod], began: float, last: float, batch_size: int) -> Iterator[Segment]:
+def _segments(pods: list[_Pod], began: float, last: float, job: Job | None) -> Iterator[Segment]:
     """Yield the segments during which the same pods ran.
 
     Segments without a worker, and those with a pod whose cores are unknown, are skipped.
@@ -294,16 +294,17 @@ def _segments(pods: list[_Pod], began: float, last: float, batch_size: int) -> I
         at_s, until = float(times[start]), float(times[stop]) if stop < len(times) else last
         running = list(itertools.compress(pods, alive[start]))
         if any(pod.role == "worker" for pod in running) and None not in {pod.cores for pod in running}:
-            allocation = _allocation(running, batch_size)
+            allocation = _allocation(running, job)
             yield Segment(at_s=at_s - began, duration_s=until - at_s, allocation=allocation)
 
 
-def _allocation(pods: list[_Pod], batch_size: int) -> Allocation:
+def _allocation(pods: list[_Pod], job: Job | None) -> Allocation:
     groups: dict[str, tuple[Group, ...]] = {}
     for role in _ROLES:
         sizes = sorted((pod.cores or 0.0, pod.limit_bytes) for pod in pods if pod.role == role)
         counted = ((size, len(list(same))) for size, same in itertools.groupby(sizes))
         groups[role] = tuple(Group(replicas=n, cpu=cpu, memory_bytes=memory) for (cpu, memory), n in counted)
+    batch_size = job.batch_size_for(sum(pod.role == "worker" for pod in pods)) if job else 1
     return Allocation.model_validate(groups | {"batch_size": batch_size})
 
 

@@ -178,7 +178,8 @@ def _finished_job(records: Sequence[SacctJob], job: Job | None) -> FinishedJob:
     ]
     usages = {component.role: component.usage for component in components}
     groups = {component.role: (component.group,) for component in components}
-    batch_size = description.training.batch_size if description else 1
+    workers = components[0].group.replicas
+    batch_size = description.batch_size_for(workers) if description else 1
     failures = tuple(
         # "*" is the number of the replica, which Slurm does not record.
         Failure(at_s=component.job.elapsed_s, replica=f"{component.role}-*", cause="oom")

@@ -511,7 +511,7 @@ class ManifestExecutor(RenderOnlyExecutor):
                     self._separate(base, document, role, i)
                 spec = self.places(document, role)[i]
                 spec.write(group, self.cpu_step_m)
-                spec.write_batch_size(plan.target.batch_size, plan.job.training.batch_size)
+                spec.write_batch_size(plan.target.batch_size, plan.job.batch_size_for(plan.target.replicas("worker")))
                 spec.write_counts(plan.target.replicas("worker"), plan.target.replicas("ps"), group.cpu)
                 change = SizeChange(role, spec, before, spec.sizes())
                 changes.append(change if i < len(role_groups) else change.uncounted())

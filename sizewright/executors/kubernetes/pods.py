@@ -74,6 +74,7 @@ class Pods:
         self._roles = {name.lower(): role for name, role in roles.items()}
         self._progress = job.command.progress if job.command else Progress()
         self._states: dict[str, _PodState] = {}
+        self._workers = 1
 
     def read(
         self,
@@ -87,6 +88,8 @@ class Pods:
         `reported` are the job's samples by the status of its object. They count only where no log of the job has told
         samples so far: logs tell the samples of each replica, while a status has an estimate by one of them.
         """
+        places = [self.group_of(pod) for pod in pods if is_running(pod)]
+        self._workers = max(1, sum(place is not None and place[0] == "worker" for place in places))
         usage_of = {usage["metadata"]["name"]: usage for usage in usages}
         running = []
         for pod in filter(is_running, sorted(pods, key=_age)):
@@ -110,6 +113,8 @@ class Pods:
 
         `timed_log` returns one with the time of each line, and `usages` are the PodMetrics of the pods.
         """
+        places = [self.group_of(pod) for pod in pods if is_running(pod)]
+        self._workers = max(1, sum(place is not None and place[0] == "worker" for place in places))
         usage_of = {usage["metadata"]["name"]: usage for usage in usages}
         logs: dict[tuple[Role, int], ReplicaLog] = {}
         for pod in sorted(pods, key=_age):
@@ -144,7 +149,7 @@ class Pods:
         lines = log(name, container, None if needs_all else TAIL_LINES).splitlines()
         # The last line of each process in the container.
         progress_lines = list({line.process: line for text in lines if (line := read_line(text))}.values())
-        batch_size = self._container_spec(pod).read_batch_size(self.job.training.batch_size)
+        batch_size = self._container_spec(pod).read_batch_size(self.job.batch_size_for(self._workers))
         if self._progress.source == "log_samples":
             reading = add_up([line.reading for line in progress_lines]) if progress_lines else Reading()
         else:
@@ -219,7 +224,8 @@ class Pods:
         if "worker" not in groups:
             return None
         worker = next(pod for pod, role in places if role == "worker")
-        batch_size = self._container_spec(worker).read_batch_size(self.job.training.batch_size)
+        workers = sum(group.replicas for group in groups["worker"])
+        batch_size = self._container_spec(worker).read_batch_size(self.job.batch_size_for(workers))
         return Allocation(**{role: tuple(of_role) for role, of_role in groups.items()}, batch_size=batch_size)
 
     def _container_spec(self, pod: dict[str, Any]) -> ContainerSpec:

@@ -105,9 +105,10 @@ class SlurmRenderer(RenderOnlyExecutor):
             script.write(i, component.group)
             spec = ContainerSpec(str(self._base), {}, {})
             changes.append(SizeChange(component.role, spec, before, script.sizes(i)))
+        workers = plan.target.replicas("worker")
         if script.batch_size is not None:
             script.set_batch_size(plan.target.batch_size)
-        elif plan.target.batch_size != plan.job.training.batch_size and _STEP_MODULE not in script.text:
+        elif plan.target.batch_size != plan.job.batch_size_for(workers) and _STEP_MODULE not in script.text:
             raise InputError(
                 f"The plan's batch size is {plan.target.batch_size}, but {self._base} does not set one.",
                 f"Add export {BATCH_SIZE_ENV}={plan.target.batch_size} to it, and read it in the training code.",

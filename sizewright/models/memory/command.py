@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from sizewright.models.memory.memory_model import MARGIN
 from sizewright.models.memory.peaks import MeasuredPeaks, line_over, log_errors
-from sizewright.models.table import Table, as_columns, filled, successful
+from sizewright.models.table import Table, as_columns, batch_sizes, filled, successful
 from sizewright.spec import Job, Role
 
 Floats = NDArray[np.float64]
@@ -38,7 +38,7 @@ class CommandMemory(MeasuredPeaks):
         names = ("workers", "ps", "batch_size", "worker_memory_bytes", "ps_memory_bytes")
         succeeded = successful(trials)
         columns = {name: column[succeeded] for name, column in as_columns(trials, names).items()}
-        batch = filled(columns["batch_size"], job.training.batch_size)
+        batch = filled(columns["batch_size"], batch_sizes(job, columns["workers"]))
         with_ps = np.isfinite(columns["ps_memory_bytes"]) & (columns["ps"] >= 1)
         ps_sums = (columns["ps"] * columns["ps_memory_bytes"])[with_ps]
         ps_peaks = np.where(with_ps, columns["ps_memory_bytes"], np.nan)

@@ -23,7 +23,7 @@ from sizewright.models.memory.memory_model import (
     group_rows,
     index_bytes,
     largest_partition,
-    state_floats,
+    row_parts,
 )
 from sizewright.models.memory.row_growth import RowGrowth
 from sizewright.spec import Job
@@ -86,13 +86,13 @@ def forecast(
 
 
 def drawn_rows(job: Job, tables: Sequence[RowGrowth], samples: float) -> list[Floats]:
-    """Return draws (d,) of the rows after `samples` of the tables of each width, from the growth of each table."""
+    """Return draws (d,) of the rows after `samples` of the tables of each group, from the growth of each table."""
     draws = [table.draw(samples) for table in tables]
     return [np.sum([draws[i] for i in group.tables], axis=0) for group in job.model.table_groups]
 
 
 def shared_by_width(job: Job, rows: Floats) -> list[Floats]:
-    """Return the rows (d,) of the tables of each width, where only those of all tables together are known.
+    """Return the rows (d,) of the tables of each group, where only those of all tables together are known.
 
     They are shared out as the rows of the job's tables are.
     """
@@ -102,18 +102,19 @@ def shared_by_width(job: Job, rows: Floats) -> list[Floats]:
 
 
 def peak_of(job: Job, rows: Sequence[Floats], ps: int, base_bytes: float, reserved_rows: float) -> EmbeddingMemory:
-    """Return the peak of the fullest of `ps` PS when the tables of each width have `rows` rows, arrays (d,).
+    """Return the peak of the fullest of `ps` PS when the tables of each group have `rows` rows, arrays (d,).
 
-    Arrays of all widths count as if they were copied at the same time. Reserved rows are shared out as by
+    Arrays of all groups count as if they were copied at the same time. Reserved rows are shared out as by
     `shared_by_width`.
     """
     reserved = shared_by_width(job, np.array(reserved_rows))
     draws: Floats = np.full(1, base_bytes)
+    each = row_parts(job)
     for group, size, of_group, capacity in zip(job.model.table_groups, group_rows(job), rows, reserved, strict=True):
         fullest = largest_partition(of_group, np.array(float(ps)))
-        state = state_floats(job.model.optimizer.name, group.width)
+        row = each[group.tables[0]]
         at_first = max(float(capacity) / ps, MIN_CAPACITY)
-        peak = peak_rows(fullest, at_first, max(group.width, state) / (group.width + state))
+        peak = peak_rows(fullest, at_first, max(row) / sum(row))
         draws = draws + (peak * size.bytes_each + index_peak_bytes(fullest, at_first))
     return EmbeddingMemory(draws)
 

@@ -1,9 +1,9 @@
 """Bytes per PS and per worker: counted from tables and optimizer, and corrected by measured peaks.
 
-    PS:     base + Σ (rows·((width + state)·4 + 9) + index places·4) + dense·(1 + state of one)·4/p + buffers
+    PS:     base + Σ (rows·(width·bytes of one + state·4 + 9) + index places·4) + dense·(1 + its state)·4/p + buffers
     worker: base + dense·12 + m·bytes per sample
 
-The sum runs over the widths of rows: tables whose rows are equally wide share arrays and an index.
+The sum runs over the kinds of rows: tables whose rows are alike share arrays and an index.
 `dense` is the number of dense weights; a worker has these, their gradients, and a copy that it sends. `buffers` hold
 the rows, keys and gradients that all workers exchange with the PS. The counted parts follow the engine's own data
 structures: rows with their optimizer state in float32, a hash index of at most half load with 4 bytes a place, and a
@@ -23,14 +23,17 @@ from numpy.typing import NDArray
 
 from sizewright.formatting import MIB
 from sizewright.models.memory.peaks import MeasuredPeaks, line_over, log_errors
-from sizewright.models.table import Table, as_columns, filled, successful
+from sizewright.models.table import Table, as_columns, batch_sizes, filled, successful
 from sizewright.spec import Job, Role
+from sizewright.spec.model import TableDtype, TableOptimizer
 
 # Peaks of idle replicas beyond the counted part on the reference host (Linux, Python 3.11, Ray 2.60). With the margin
 # they cover 99 in 100 PS of the shipped bank, whose jobs took 140 to 400 MiB beyond the counted part.
 DEFAULT_PS_BASE_BYTES = 280 * MIB
 DEFAULT_WORKER_BASE_BYTES = 420 * MIB
 MARGIN = 0.15  # as Kubernetes VPA adds to its targets
+VALUE_BYTES: dict[TableDtype, int] = {"float64": 8, "float32": 4, "float16": 2, "bfloat16": 2, "int8": 1}
+_INT8_SCALE_BYTES = 8
 INDEX_BYTES_PER_PLACE = 4
 INDEX_BYTES_PER_ROW = 9
 MIN_INDEX_PLACES = 1024
@@ -42,15 +45,38 @@ _MIN_BATCH_SHARE = 0.1
 Floats = NDArray[np.float64]
 
 
-def state_floats(optimizer: str, width: int) -> int:
-    """Return the floats of optimizer state per row of `width` weights."""
-    return {"sgd": 0, "rowwise_adagrad": 1, "adagrad": width, "adam": 2 * width}[optimizer]
+def state_floats(optimizer: TableOptimizer, width: int) -> int:
+    """Return the floats of optimizer state per row of `width` weights, as FBGEMM keeps them."""
+    per_row = {"sgd": 0, "rowwise_adagrad": 1, "lars_sgd": width, "adagrad": width, "adam": 2 * width}
+    per_row |= {"lamb": 2 * width, "rowwise_adam": width + 1, "rowwise_lamb": width + 1}
+    return per_row[optimizer]
+
+
+class RowBytes(NamedTuple):
+    """The bytes of the weights and of the optimizer state of one row."""
+
+    weight: int
+    state: int
+
+
+def row_parts(job: Job) -> tuple[RowBytes, ...]:
+    """Return the bytes of one row of each table, weights and optimizer state apart.
+
+    A row of int8 has a scale and an offset in float32 as well; optimizer state is float32 for every data type.
+    """
+    kinds = zip(job.model.row_widths, job.model.tables.dtypes, job.model.table_optimizers, strict=True)
+    return tuple(
+        RowBytes(
+            weight=width * VALUE_BYTES[dtype] + (_INT8_SCALE_BYTES if dtype == "int8" else 0),
+            state=4 * state_floats(optimizer, width),
+        )
+        for width, dtype, optimizer in kinds
+    )
 
 
 def row_bytes(job: Job) -> tuple[int, ...]:
     """Return the bytes of one row of each table, with its optimizer state."""
-    optimizer = job.model.optimizer.name
-    return tuple(4 * (width + state_floats(optimizer, width)) for width in job.model.row_widths)
+    return tuple(sum(parts) for parts in row_parts(job))
 
 
 def table_bytes(job: Job) -> int:
@@ -59,7 +85,7 @@ def table_bytes(job: Job) -> int:
 
 
 class GroupRows(NamedTuple):
-    """The rows of all tables of one width, and the bytes of one of them with its optimizer state."""
+    """The rows of all tables of one group, and the bytes of one of them with its optimizer state."""
 
     rows: float
     bytes_each: int
@@ -155,17 +181,17 @@ class MemoryModel(MeasuredPeaks):
         succeeded = successful(trials)
         columns = {name: column[succeeded] for name, column in as_columns(trials, names).items()}
         workers, ps = columns["workers"], np.maximum(columns["ps"], 1)
-        batch = filled(columns["batch_size"], job.training.batch_size)
+        batch = filled(columns["batch_size"], batch_sizes(job, workers))
         scale = filled(columns["table_scale"], 1.0)
         worker_peaks = columns["worker_memory_bytes"]
         ps_peaks = np.where(columns["ps"] >= 1, columns["ps_memory_bytes"], np.nan)
         counted = cls(job, 0.0, 0.0)
 
-        ps_base = _largest(ps_peaks - counted.ps_bytes(ps, workers, scale, batch), usual.ps)
+        ps_base = largest_excess(ps_peaks - counted.ps_bytes(ps, workers, scale, batch), usual.ps)
         full_size = np.isfinite(ps_peaks) & (scale >= 1)
         ps_sums = (ps * ps_peaks)[full_size]
 
-        worker_base = _largest(worker_peaks - counted.worker_bytes(batch), usual.worker)
+        worker_base = largest_excess(worker_peaks - counted.worker_bytes(batch), usual.worker)
         batch_factor = 1.0
         without_batch = counted.worker_bytes(np.zeros_like(batch))
         batch_bytes = counted.worker_bytes(batch) - without_batch
@@ -203,7 +229,7 @@ class MemoryModel(MeasuredPeaks):
             rows_and_indexes = rows_and_indexes + (rows * group.bytes_each + index_bytes(rows))
         state = state_floats(self.job.model.optimizer.name, 1)  # each dense weight is a row of its own
         dense = dense_floats(self.job) * 4 * (1 + state) / ps
-        batch = self.job.training.batch_size if batch_size is None else batch_size
+        batch = batch_sizes(self.job, workers) if batch_size is None else batch_size
         exchanged = batch * self._exchanged_floats() + 2 * dense_floats(self.job)
         buffers: Floats = workers * 4 * exchanged / ps
         return self.ps_base_bytes + (rows_and_indexes + dense + buffers)
@@ -247,6 +273,7 @@ class MemoryModel(MeasuredPeaks):
         return self.worker_bytes(batch_size) * (1 + MARGIN)
 
 
-def _largest(excess: Floats, default: float) -> float:
+def largest_excess(excess: Floats, default: float) -> float:
+    """Return the largest known excess of a peak over what is counted, at least 0; `default` where none is known."""
     finite = excess[np.isfinite(excess)]
     return float(max(finite.max(), 0.0)) if len(finite) else default

@@ -13,7 +13,7 @@ from sizewright.models.matern import matern
 from sizewright.models.prior import mechanistic
 from sizewright.models.prior.job_effects import JobEffect
 from sizewright.models.prior.rows import configurations_of
-from sizewright.models.table import ALLOCATION_AXES, AXES, Table, as_columns, filled
+from sizewright.models.table import ALLOCATION_AXES, AXES, Table, as_columns, batch_sizes, filled
 from sizewright.spec import Job
 
 Floats = NDArray[np.float64]
@@ -67,7 +67,7 @@ class JobCurve:
     def extrapolation(self, table: Table) -> Floats:
         """Return how far allocations lie outside the measured ranges (n,), in e-folds summed over all axes."""
         columns = as_columns(table, tuple(self.ranges))
-        columns["batch_size"] = filled(columns["batch_size"], self.job.training.batch_size)
+        columns["batch_size"] = filled(columns["batch_size"], batch_sizes(self.job, columns["workers"]))
         return e_folds_outside(columns, self.ranges)
 
     def _configs(self, table: Table) -> mechanistic.Configurations:

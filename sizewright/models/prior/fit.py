@@ -278,6 +278,8 @@ def _unsupported(job: Job) -> str:
         return "it runs its own code"
     if not job.has_ps:
         return "it has no PS"
+    if beyond := job.model.beyond_engine:
+        return f"it has {beyond}, and all measured jobs train float32 tables with model.optimizer"
     if job.training.device != "cpu" or job.training.embedding_device != "cpu":
         return "it trains on a GPU, and all measured jobs train on CPUs"
     return ""

@@ -197,7 +197,7 @@ def learn(jobs: Sequence[BankJob], described: Floats, log_offsets: Floats, noise
 
 def describe(job: Job, table_scale: float = 1.0) -> Floats:
     """Return the description of a job (a,): logarithms of sizes, then a column for each family and for the mode."""
-    batch = float(job.training.batch_size)
+    batch = float(job.batch_size_for(job.worker_counts[len(job.worker_counts) // 2]))
     columns = work_of(job, np.array([batch]), np.array([table_scale]))._asdict()
     work = {name: float(column[0]) for name, column in columns.items()}
     sizes = [

@@ -15,7 +15,7 @@ from sizewright.formatting import format_count
 from sizewright.models.prior.job_effects import FAMILIES
 from sizewright.models.prior.mechanistic import START, Configurations, Observations, Seconds, fit
 from sizewright.models.prior.work import Work, scale_of, work_of
-from sizewright.models.table import Columns, as_columns, filled
+from sizewright.models.table import Columns, as_columns, batch_sizes, filled
 from sizewright.spec import Job
 
 Floats = NDArray[np.float64]
@@ -152,7 +152,7 @@ def ps_use_is_plausible(trial: Trial) -> bool:
 
 def configurations_of(job: Job, columns: Columns) -> Configurations:
     """Return allocations of one job; unknown batch size, tables and mode are those of the job."""
-    batch = filled(columns["batch_size"], job.training.batch_size)
+    batch = filled(columns["batch_size"], batch_sizes(job, columns["workers"]))
     scale = columns["table_scale"]
     scale_by_bytes = scale_of(job, columns["embedding_bytes"])
     return Configurations(

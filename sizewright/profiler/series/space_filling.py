@@ -226,7 +226,8 @@ def host_allocations(
 
 
 def _allocation(job: Job, c: _Candidate) -> Allocation:
-    allocation = Allocation.of(c.workers, c.ps, c.worker_cpu, c.ps_cpu, c.batch_size, worker_gpu=c.worker_gpu)
+    batch_size = job.batch_size_for(c.workers) if job.training.global_batch_size else c.batch_size
+    allocation = Allocation.of(c.workers, c.ps, c.worker_cpu, c.ps_cpu, batch_size, worker_gpu=c.worker_gpu)
     return job.with_gpu_kind(allocation)
 
 
@@ -287,9 +288,9 @@ def _doublings(low: int, high: int) -> list[int]:
 
 def _candidates(job: Job, host_cores: float, whole_cores: bool, host_gpus: float) -> list[_Candidate]:
     worker, ps = job.bounds.worker, job.bounds.ps
-    max_workers = max(4, min(16, int(host_cores)), worker.replicas[0])
+    max_workers = max(4, min(16, int(host_cores)), job.worker_counts[0])
     max_ps = max(3, min(8, int(host_cores / 2)), ps.replicas[0])
-    workers = range(worker.replicas[0], min(worker.replicas[1], max_workers) + 1)
+    workers = [count for count in job.worker_counts if count <= max_workers]
     servers = range(ps.replicas[0], min(ps.replicas[1], max_ps) + 1)
     if not job.has_ps:
         servers = range(1)

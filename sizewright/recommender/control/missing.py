@@ -50,7 +50,11 @@ class MissingReplicas:
         reason = Reason.of(
             "workers_missing", running=running, requested=requested, waited_s=self._waited_s, expected_s=expected_s
         )
-        return Action((reason,), target=allocation.model_copy(update={"worker": _first(allocation.worker, running)}))
+        count = running
+        while not self._job.splits_batch(count):
+            count -= 1
+        target = allocation.model_copy(update={"worker": _first(allocation.worker, count)})
+        return Action((reason,), target=self._job.with_shared_batch(target))
 
 
 def _first(groups: tuple[Group, ...], count: int) -> tuple[Group, ...]:

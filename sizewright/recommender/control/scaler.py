@@ -145,10 +145,13 @@ def _allocation_of(trial: Trial) -> tuple[object, ...]:
 
 
 def _within_step(job: Job, workers: int, step: int) -> Job:
-    """Return the job with bounds that allow at most `step` workers more or fewer than `workers`."""
-    low, high = job.bounds.worker.replicas
-    nearest = min(max(workers, low), high)
-    replicas = max(low, nearest - step), min(high, nearest + step)
+    """Return the job with bounds that allow at most `step` workers more or fewer than `workers`.
+
+    Where these are no longer allowed (a worker is missing, say), the step is one from the nearest number that is.
+    """
+    nearest = min(job.worker_counts, key=lambda count: abs(count - workers))
+    counts = [count for count in job.worker_counts if abs(count - nearest) <= step]
+    replicas = counts[0], counts[-1]
     bounds = job.bounds.model_copy(update={"worker": job.bounds.worker.model_copy(update={"replicas": replicas})})
     return job.model_copy(update={"bounds": bounds})
 

@@ -171,11 +171,13 @@ class Stabilizer:
             return _Remedy("migrate", speedup, Action((), migrate=(slow.name,)))
         if finding.remedy == "rebalance" and self._capabilities.rebalance:
             return _Remedy("rebalance", speedup, Action((), rebalance=True))
-        if slow.role == "worker" and allocation.replicas("worker") < self._job.bounds.worker.replicas[1]:
+        workers = allocation.replicas("worker")
+        may_add = workers < self._job.bounds.worker.replicas[1] and self._job.splits_batch(workers + 1)
+        if slow.role == "worker" and may_add:
             first, *rest = allocation.worker
             larger = first.model_copy(update={"replicas": first.replicas + 1})
             target = allocation.model_copy(update={"worker": (larger, *rest)})
-            return _Remedy("add_worker", speedup, Action((), target=target))
+            return _Remedy("add_worker", speedup, Action((), target=self._job.with_shared_batch(target)))
         return Reason.of("remedy_unsupported", remedy=finding.remedy)
 
 

@@ -66,9 +66,9 @@ def _base(job: Job, role: Role, default: float, neighbours: Sequence[Neighbour])
         for peak in run_peaks([run]):
             measured = peak.ps_memory_bytes if role == "ps" else peak.worker_memory_bytes
             if measured and run.job:
-                batch_size = peak.batch_size or run.job.training.batch_size
+                batch_size = peak.batch_size or run.job.batch_size_for(peak.workers)
                 ratio = measured / _forecast(run.job, role, peak, batch_size)
-                forecast = _forecast(job, role, peak, job.training.batch_size)
+                forecast = _forecast(job, role, peak, job.batch_size_for(peak.workers))
                 base = max(0.0, ratio * forecast - (forecast - default))
                 evidence.append(_PeakEvidence(ratio, base, cut_off(run, role)))
     if not evidence:

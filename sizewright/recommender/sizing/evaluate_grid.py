@@ -97,8 +97,9 @@ def evaluate_grid(
     )
     prices_replicas = scorer.prices_replicas(scored.grid)
     evaluation = GridEvaluation(scorer, memory, scored, cap_input, *apply_caps(cap_input), len(peaks), prices_replicas)
+    shared_batch = job.shared_batch()
     for _ in range(_MAX_REFINEMENTS):
-        new_rows = finer(evaluation.scored.grid, _starts(evaluation.scored, evaluation.allowed))
+        new_rows = finer(evaluation.scored.grid, _starts(evaluation.scored, evaluation.allowed), shared_batch)
         if not len(new_rows):
             break
         evaluation = evaluation.of(evaluation.scored.joined(scorer.score(new_rows)))
@@ -132,7 +133,7 @@ def with_defaults(job: Job, trial: Trial) -> Trial:
     """
     bounds = job.bounds
     known: dict[str, object] = {
-        "batch_size": trial.batch_size or job.training.batch_size,
+        "batch_size": trial.batch_size or job.batch_size_for(trial.workers),
         "worker_cpu": trial.worker_cpu or assumed_cores(bounds.worker),
     }
     if job.has_ps:

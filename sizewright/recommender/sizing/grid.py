@@ -21,6 +21,8 @@ from sizewright.spec import Allocation, Bounds
 Floats = NDArray[np.float64]
 Ranges = Mapping[str, tuple[float, float]]
 """Minimum and maximum of each axis, by its name."""
+SharedBatch = Mapping[int, int]
+"""The batch per worker of each number of workers that shares a global batch evenly."""
 
 RANGE_FACTOR = 2.0
 """An axis may be extrapolated by this factor beyond its supported range."""
@@ -128,12 +130,13 @@ def make_grid(
     has_ps: bool = True,
     trials: Sequence[Trial] = (),
     supported_ranges: Ranges | None = None,
+    shared_batch: SharedBatch | None = None,
 ) -> Grid:
     """Return allocations within the bounds: all combinations of the values of the axes, and those of the trials.
 
     Steps are fine within twice the `supported_ranges`; without these, within all of the bounds. Without PS, rows have 0
-    PS of 1 core. Without bounds for them, the numbers of GPUs are those of the trials. The grid has at most about
-    30,000 rows: the axes get coarser until they fit.
+    PS of 1 core. Without bounds for them, the numbers of GPUs are those of the trials. With a `shared_batch`, workers and
+    batch per worker are among its pairs. The grid has at most about 30,000 rows: the axes get coarser until they fit.
     """
     limits: dict[str, tuple[float, float]] = {
         "workers": bounds.worker.replicas,
@@ -143,29 +146,35 @@ def make_grid(
         "batch_size": bounds.batch_size or (batch_size, batch_size),
     }
     gpus = _gpu_counts(bounds, trials)
-    trial_rows = _trial_rows(trials, limits, gpus)
+    any_batch = {"batch_size": (1.0, math.inf)} if shared_batch else {}
+    trial_rows = _trial_rows(trials, limits | any_batch, gpus)
     for level in _LEVELS:
         crossed = trial_rows if level.crosses_trials else trial_rows[:0]
         axes = [
             _axis(name, ends, (supported_ranges or {}).get(name), crossed[:, i], level)
             for i, (name, ends) in enumerate(limits.items())
         ]
+        if shared_batch:
+            axes[0] = _thinned([float(workers) for workers in shared_batch], level.max_counts)
         if math.prod(map(len, axes)) * len(gpus) <= _MAX_ROWS:
             break
-    rows = np.concatenate([_product(*axes, gpus), trial_rows])
+    rows = _with_shared_batch(np.concatenate([_product(*axes, gpus), trial_rows]), shared_batch)
     rows[rows[:, 1] == 0, 3] = limits["ps_cpu"][0]  # without PS, their cores make no difference
     return Grid.of_rows(rows)
 
 
-def finer(grid: Grid, starts: Sequence[int]) -> Grid:
-    """Return new rows that lie half-way between some rows and their neighbours on every axis."""
+def finer(grid: Grid, starts: Sequence[int], shared_batch: SharedBatch | None = None) -> Grid:
+    """Return new rows that lie half-way between some rows and their neighbours on every axis.
+
+    With a `shared_batch` those whose workers do not share it evenly are left out.
+    """
     axes = {name: np.unique(column) for name, column in vars(grid).items()}
     rows = grid.rows
     blocks = [np.empty((0, rows.shape[1]))]
     for start in starts:
         values = [_half_way(name, axis, float(rows[start][i])) for i, (name, axis) in enumerate(axes.items())]
         blocks.append(_product(*values))
-    candidates = np.unique(np.concatenate(blocks).round(9), axis=0)
+    candidates = np.unique(_with_shared_batch(np.concatenate(blocks).round(9), shared_batch), axis=0)
     known = set(map(tuple, rows.tolist()))
     return Grid.of_rows(np.array([row for row in candidates.tolist() if tuple(row) not in known]))
 
@@ -192,6 +201,20 @@ def _gpu_counts(bounds: Bounds, trials: Sequence[Trial]) -> list[float]:
     low, high = bounds.worker.gpu.count
     counts = {float(low), *counts_between(max(low, 1), high, _MAX_GPU_COUNTS)}
     return sorted(counts | {count for count in measured if low <= count <= high})
+
+
+def _with_shared_batch(rows: Floats, shared_batch: SharedBatch | None) -> Floats:
+    """Return the rows whose workers share the batch evenly, with the batch per worker."""
+    if shared_batch is None:
+        return rows
+    kept = rows[np.isin(rows[:, 0], list(shared_batch))]
+    kept[:, 4] = [shared_batch[int(workers)] for workers in kept[:, 0]]
+    return kept
+
+
+def _thinned(values: Sequence[float], count: int) -> list[float]:
+    """Return at most `count` of ordered values, evenly spaced among them, with both ends."""
+    return [values[i] for i in np.unique(np.linspace(0, len(values) - 1, min(count, len(values))).round().astype(int))]
 
 
 def _product(*axes: Sequence[float]) -> Floats:

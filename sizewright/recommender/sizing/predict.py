@@ -68,6 +68,11 @@ def _complete(fitted: Fitted, sizes: Sizes, recommended: Selection | None) -> Gr
     job = fitted.request.job
     if not job.has_ps and (sizes.ps is not None or sizes.ps_cpu is not None or sizes.ps_memory is not None):
         raise InputError(f"{job.name} has no PS, but the size of a PS was given.", "Leave it out.")
+    if sizes.batch_size is not None and job.training.global_batch_size:
+        raise InputError(
+            f"{job.name} has training.global_batch_size, but a batch size per worker was given.",
+            "Leave it out: it follows from the number of workers.",
+        )
     complete = {"batch_size": job.training.batch_size, "worker_gpu": fitted.evaluation.scored.grid.worker_gpu.max()}
     if recommended:
         complete = {name: getattr(recommended.scored.grid, name)[recommended.chosen] for name in _AXES}
@@ -78,6 +83,9 @@ def _complete(fitted: Fitted, sizes: Sizes, recommended: Selection | None) -> Gr
         raise InputError(
             f"Nothing can be recommended for {job.name}, so {' and '.join(missing)} must be given.", "Give all sizes."
         )
+    job.check_workers(int(complete["workers"]))
+    if job.training.global_batch_size:
+        complete["batch_size"] = job.batch_size_for(int(complete["workers"]))
     return Grid(**{name: np.array([float(complete[name])]) for name in _AXES})
 
 

@@ -116,7 +116,14 @@ def _memory_reason(selection: Selection) -> Reason:
         if peak is not None:
             values[f"{role}_peak_bytes"] = peak
             values[f"{role}_decided_by"] = _memory_decided_by(selection, role, requested, peak)
+        elif 0 < requested <= _floor_bytes(selection, role):
+            values[f"{role}_decided_by"] = "description"
     return Reason.of("memory_requested", **values)
+
+
+def _floor_bytes(selection: Selection, role: Role) -> float:
+    """Return the least bytes that a replica of a command needs by the description beside it; 0 without one."""
+    return float(selection.evaluation.scorer.floor_bytes(role, selection.scored.grid)[selection.chosen])
 
 
 def _memory_decided_by(selection: Selection, role: Role, requested: float, peak: float) -> str:
@@ -188,7 +195,8 @@ def _trial_assumptions(job: Job, trials: Sequence[Trial]) -> Iterator[str]:
                 f"{format_count(cores, 'core')} {are} assumed."
             )
     if any(trial.batch_size is None for trial in trials):
-        yield f"Trials without a batch size had {job.training.batch_size}."
+        of_all = " over all workers" if job.training.global_batch_size else ""
+        yield f"Trials without a batch size had {job.training.batch_size}{of_all}."
 
 
 def _memory_assumptions(selection: Selection, throughput: float) -> Iterator[str]:

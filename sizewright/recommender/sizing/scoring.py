@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from sizewright.datasets.trials.trial import Trial
 from sizewright.models._base import BaseThroughputModel
 from sizewright.models.memory._base import MemoryForecast, round_within_bounds
+from sizewright.models.memory.described import DescribedMemory
 from sizewright.models.table import Columns
 from sizewright.recommender.sizing.grid import Grid, Ranges, make_grid
 from sizewright.spec import Bounds, Cluster, HostKind, Job, Prices, Role, RoleBounds
@@ -104,8 +105,14 @@ class Scorer:
     def grid(self, trials: Sequence[Trial], supported_ranges: Ranges) -> Grid:
         """Return the allocations within the job's bounds, with fine steps around the supported ranges."""
         bounds = _with_fixed_cores(self.job, self.unknown_cores)
-        batch_size = self.job.training.batch_size
-        return make_grid(bounds, batch_size, has_ps=self.job.has_ps, trials=trials, supported_ranges=supported_ranges)
+        return make_grid(
+            bounds,
+            self.job.training.batch_size,
+            has_ps=self.job.has_ps,
+            trials=trials,
+            supported_ranges=supported_ranges,
+            shared_batch=self.job.shared_batch(),
+        )
 
     def score(
         self, grid: Grid, worker_memory_bytes: float | None = None, ps_memory_bytes: float | None = None
@@ -120,8 +127,8 @@ class Scorer:
         slowest = lower
         if job.objective == "deadline":
             slowest, _ = self.model.predict_interval(columns, DEADLINE_COVERAGE)
-        worker_memory = self._request("worker", self.memory.worker_request_bytes(grid.batch_size))
-        ps_memory = self._request("ps", self.memory.ps_request_bytes(grid.ps, grid.workers, grid.batch_size))
+        worker_memory = self._request("worker", self.memory.worker_request_bytes(grid.batch_size), grid)
+        ps_memory = self._request("ps", self.memory.ps_request_bytes(grid.ps, grid.workers, grid.batch_size), grid)
         if worker_memory_bytes is not None:
             worker_memory = np.full(len(grid), worker_memory_bytes)
         if ps_memory_bytes is not None:
@@ -149,12 +156,22 @@ class Scorer:
             objective_upper=objective(lower),
         )
 
-    def _request(self, role: Role, predicted: Floats) -> Floats:
+    def floor_bytes(self, role: Role, grid: Grid) -> Floats:
+        """Return the least bytes per replica (n,) that a command needs by the description beside it; 0 without one."""
+        if self.job.command is None or not self.job.describes_tables:
+            return np.zeros(len(grid))
+        described, limits = DescribedMemory(self.job), getattr(self.job.bounds, role).memory_bytes
+        if role == "worker":
+            return round_within_bounds(described.worker_request_bytes(grid.batch_size, grid.workers), limits)
+        needed = described.ps_request_bytes(np.maximum(grid.ps, 1), grid.workers)
+        return np.where(grid.ps > 0, round_within_bounds(needed, limits), 0.0)
+
+    def _request(self, role: Role, predicted: Floats, grid: Grid) -> Floats:
         bounds: RoleBounds = getattr(self.job.bounds, role)
         if self.memory.known(role):
             return round_within_bounds(predicted, bounds.memory_bytes)
         unset = bounds.memory_bytes == RoleBounds().memory_bytes
-        return np.full_like(predicted, 0.0 if unset else float(bounds.memory_bytes[1]))
+        return np.maximum(0.0 if unset else float(bounds.memory_bytes[1]), self.floor_bytes(role, grid))
 
     def prices_replicas(self, grid: Grid) -> bool:
         """Return whether a replica has one price: only the numbers of replicas are known, and the job sets no prices.

@@ -12,7 +12,7 @@ import numpy as np
 
 from sizewright.errors import InputError
 from sizewright.formatting import format_bytes, format_count
-from sizewright.models.memory.memory_model import state_floats
+from sizewright.models.memory.memory_model import VALUE_BYTES, row_bytes
 from sizewright.recommender.table_placement.assignment import Assignment, Floats, Ints, assign
 from sizewright.spec import Job, PlacedServer, TablePart, TablePlacement
 
@@ -21,7 +21,6 @@ _GOOD_GAP = 0.01
 _SOLVER_S = 0.6
 _MAX_PARTS = 16
 """Parts on top of the number of tables, for each server, at most."""
-_FLOAT_BYTES = 4
 
 
 def place_tables(
@@ -30,15 +29,17 @@ def place_tables(
     """Return which server holds which rows, so that the largest load is as small as possible.
 
     `memory_bytes` is that of each server for weights and optimizer state; 0 for no limit. `loads` are the loads of the
-    tables in any unit; without them the load of a table is the floats that a sample reads of it, pooling × dimension. A
-    part of a table has its share of the rows as share of the load. With `whole` no table is split.
+    tables in any unit; without them the load of a table is what a sample reads of it, pooling × dimension in the
+    table's data type. A part of a table has its share of the rows as share of the load. With `whole` no table is split.
 
     Raises InputError if the tables do not fit.
     """
     rows = np.array(job.model.tables.sizes(), dtype=np.int64)
-    floats = [width + state_floats(job.model.optimizer.name, width) for width in job.model.row_widths]
-    sizes = rows * np.array(floats, dtype=float) * _FLOAT_BYTES
-    read = [pooling * dim for pooling, dim in zip(job.model.tables.poolings, job.model.tables.dims, strict=True)]
+    sizes = rows * np.array(row_bytes(job), dtype=float)
+    tables = job.model.tables
+    kinds = zip(tables.poolings, tables.dims, tables.dtypes, strict=True)
+    read = [pooling * dim * VALUE_BYTES[dtype] for pooling, dim, dtype in kinds]
+    unit = "floats" if set(tables.dtypes) == {"float32"} else "bytes"
     load = np.array(read if loads is None else loads, dtype=float)
     capacity = float(memory_bytes or math.inf)
     _check(sizes, servers, capacity, whole=whole)
@@ -67,7 +68,7 @@ def place_tables(
         largest_load=peak / load.sum(),
         gap=max(0.0, 1 - (found.bound if whole else _least_load(rows, load, servers)) / peak),
         split=tuple(sorted(table for table, parts in parts_of.items() if parts > 1)),
-        load_of="the floats that a sample reads of it" if loads is None else "as measured",
+        load_of=f"the {unit} that a sample reads of it" if loads is None else "as measured",
     )
 
 

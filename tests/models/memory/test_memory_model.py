@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from sizewright.datasets.trials.trial import Trial
 from sizewright.formatting import GIB, MIB
+from sizewright.models.memory.embedding import peak_of
 from sizewright.models.memory.memory_model import (
     DEFAULT_PS_BASE_BYTES,
     DEFAULT_WORKER_BASE_BYTES,
@@ -293,3 +294,47 @@ def test_memory_of_the_fewest_workers_counts_towards_the_cluster() -> None:
         answer = report(described, [], Cluster(hosts=hosts))
         assert any(server.fits for server in answer.servers) is fits
         assert (answer.needed_ps is not None) is fits
+
+
+DTYPES = {"float32": 4, "float16": 2, "bfloat16": 2, "float64": 8, "int8": 1}
+STATE_VALUES = {
+    "sgd": lambda width: 0, "lars_sgd": lambda width: width, "adagrad": lambda width: width,
+    "rowwise_adagrad": lambda width: 1, "adam": lambda width: 2 * width, "rowwise_adam": lambda width: width + 1,
+    "lamb": lambda width: 2 * width, "rowwise_lamb": lambda width: width + 1,
+}  # fmt: skip
+TABLE = st.tuples(
+    st.integers(1, 10**6), st.integers(1, 300), st.sampled_from([*DTYPES]), st.sampled_from([*STATE_VALUES])
+)
+
+
+def described(tables: list[tuple[int, int, str, str]]) -> Job:
+    rows, dims, dtypes, optimizers = zip(*tables, strict=True)
+    fields = {"count": len(tables), "rows": rows, "dim": dims, "dtype": dtypes, "optimizer": optimizers}
+    return Job.model_validate({"model": {"tables": fields}})
+
+
+@given(st.lists(TABLE, min_size=1, max_size=8))
+def test_tables_of_any_data_type_and_optimizer_are_counted_one_by_one(tables: list[tuple[int, int, str, str]]) -> None:
+    answer = report(described(tables), [])
+    for (rows, dim, dtype, optimizer), table in zip(tables, answer.tables, strict=True):
+        assert table.weight_bytes == rows * (dim * DTYPES[dtype] + (8 if dtype == "int8" else 0))
+        assert table.state_bytes == rows * 4 * STATE_VALUES[optimizer](dim)
+        assert (table.dtype, table.optimizer) == (dtype, optimizer)
+    assert answer.embedding_bytes == sum(table.weight_bytes + table.state_bytes for table in answer.tables)
+    # One PS holds all of it: the rows, the dense weights and its base, then the margin.
+    assert answer.servers[0].memory_bytes > answer.embedding_bytes + answer.index_bytes
+
+
+@given(st.permutations([("float32", "adam"), ("float16", "sgd"), ("float16", "adam"), ("int8", "rowwise_adagrad")]))
+def test_memory_of_a_ps_does_not_depend_on_the_order_of_the_tables(kinds: list[tuple[str, str]]) -> None:
+    first = described([(50_000, 16, *kind) for kind in sorted(kinds)])
+    second = described([(50_000, 16, *kind) for kind in kinds])
+    ps = np.arange(1.0, 9.0)
+    assert MemoryModel(first).ps_bytes(ps, ps) == pytest.approx(MemoryModel(second).ps_bytes(ps, ps))
+
+
+def test_the_forecast_of_growing_tables_counts_their_data_type() -> None:
+    wide, narrow = (described([(10_000, 64, dtype, "sgd")]) for dtype in ("float32", "float16"))
+    rows = [np.full(4, 10_000.0)]
+    peaks = [peak_of(each, rows, 1, 0.0, 10_000.0).value for each in (wide, narrow)]
+    assert peaks[0] - peaks[1] == pytest.approx(10_000 * 64 * 2)

@@ -159,3 +159,15 @@ def test_allocations_beyond_the_memory_of_the_host_are_not_tried() -> None:
     points = SpaceFillingPlanner(job, 4.0, room, count=6).points
     assert 0 < len(points) < len(every)
     assert all(point.allocation.memory_bytes() <= room for point in points)
+
+
+@given(total=st.integers(1, 300), low=st.integers(1, 8), more=st.integers(0, 20), cores=st.floats(2, 32))
+@settings(max_examples=60, deadline=None)
+def test_trials_share_a_global_batch_evenly(total: int, low: int, more: int, cores: float) -> None:
+    bounds = {"worker": {"replicas": [low, low + more], "cpu": [0.1, 1]}, "ps": {"cpu": [0.1, 1]}}
+    try:
+        job = Job.model_validate({"training": {"global_batch_size": total}, "bounds": bounds})
+        allocations = space_filling_allocations(job, cores, 6)
+    except JobError:
+        assume(False)
+    assert all(each.replicas("worker") * each.batch_size == total for each in allocations)

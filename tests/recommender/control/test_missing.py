@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from sizewright.recommender.control.missing import MissingReplicas
-from sizewright.spec import Allocation, Bounds, ChangeCost, Job, RoleBounds
+from sizewright.spec import Allocation, Bounds, ChangeCost, Job, RoleBounds, Training
 from sizewright.spec.wording import sentence
 
 JOB = Job(bounds=Bounds(worker=RoleBounds(replicas=(2, 8))))
@@ -53,3 +53,12 @@ def test_last_groups_are_dropped() -> None:
     assert action is not None
     assert action.target is not None
     assert [(group.replicas, group.cpu) for group in action.target.worker] == [(2, 0.5), (1, 1.0)]
+
+
+def test_workers_that_are_left_share_the_global_batch() -> None:
+    job = JOB.model_copy(update={"training": Training(global_batch_size=2048)})
+    missing = MissingReplicas(job)
+    missing.update(1000.0, AT, {"worker": 3, "ps": 2})
+    action = missing.act(AT, COST)
+    assert action is not None
+    assert action.target == Allocation.of(2, 2, 0.5, 0.3, 1024), "three workers cannot share 2,048 samples evenly"

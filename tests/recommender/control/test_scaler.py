@@ -159,3 +159,15 @@ def test_resize_costs_its_own_seconds() -> None:
     assert target is not None
     assert (target.replicas("worker"), target.replicas("ps")) == (2, 4)
     assert target.worker[0].cpu > 0.5
+
+
+@pytest.mark.parametrize("workers", [2, 3, 8])
+def test_changes_of_a_running_job_keep_its_global_batch(workers: int) -> None:
+    job = JOB.model_copy(update={"training": Training(global_batch_size=2048, samples=10**8)})
+    scaler = AutoScaler(job, [each.model_copy(update={"batch_size": None}) for each in TRIALS])
+    scaler.refit([], workers)
+    current = at(workers, 1).model_copy(update={"batch_size": job.batch_size_for(workers)})
+    action = scaler.act(current, rate(workers, 1), 0.02, 10**7, 1.0)
+    assert action.choices
+    for choice in action.choices:
+        assert choice.allocation.replicas("worker") * choice.allocation.batch_size == 2048

@@ -10,7 +10,7 @@ from sizewright.models.memory.embedding import peak_of
 from sizewright.recommender.control.action import Action
 from sizewright.recommender.control.stabilize import Stabilizer
 from sizewright.recommender.control.windows import ReplicaWindow, Window
-from sizewright.spec import Allocation, Bounds, Capabilities, ChangeCost, Job, Model, RoleBounds, Tables
+from sizewright.spec import Allocation, Bounds, Capabilities, ChangeCost, Job, Model, RoleBounds, Tables, Training
 
 BOUNDS = Bounds(ps=RoleBounds(replicas=(1, 4), memory_bytes=(64 * MIB, GIB)))
 JOB = Job(model=Model(tables=Tables(count=4, rows=500_000, dim=16)), bounds=BOUNDS)
@@ -34,10 +34,10 @@ CUT = {"steps": 4, "compute_s": 3.0, "throttled_s": 3.0}
 
 
 def stabilized(
-    *windows: Window, cost: ChangeCost = LIVE, memory: int = 0, capabilities: Capabilities | None = None
+    *windows: Window, cost: ChangeCost = LIVE, memory: int = 0, capabilities: Capabilities | None = None, job: Job = JOB
 ) -> tuple[Stabilizer, Action | None]:
     allocation = Allocation.of(4, 2, 0.5, 0.3, 512, 0, memory)
-    stabilizer = Stabilizer(JOB, capabilities) if capabilities else Stabilizer(JOB)
+    stabilizer = Stabilizer(job, capabilities) if capabilities else Stabilizer(job)
     action = None
     for each in windows:
         stabilizer.add(each, allocation)
@@ -262,3 +262,14 @@ def test_straggler_that_waits_for_the_ps_anyway_is_not_migrated() -> None:
     assert (len(stabilizer.findings), stabilizer.slowed_by_straggler) == (1, False)
     slow = window(*(replica(f"worker-{i}") for i in range(3)), replica("worker-3", **CUT))
     assert stabilized(*[slow] * 4)[0].slowed_by_straggler
+
+
+@pytest.mark.parametrize(("total", "adds"), [(10_240, True), (2048, False)])
+def test_worker_is_added_only_where_all_share_the_global_batch(total: int, adds: bool) -> None:
+    job = JOB.model_copy(update={"training": Training(global_batch_size=total)})
+    slow = window(*(replica(f"worker-{i}") for i in range(3)), replica("worker-3", **CUT))
+    _, action = stabilized(*[slow] * 4, capabilities=Capabilities(live=True), job=job)
+    assert action is not None
+    assert (action.target is not None) == adds
+    if action.target:
+        assert action.target.replicas("worker") * action.target.batch_size == total

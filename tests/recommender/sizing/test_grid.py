@@ -131,3 +131,19 @@ def test_batch_sizes_double_from_minimum_to_maximum(low: int, factor: float) -> 
     assert (sizes[0], sizes[-1]) == (low, high)
     assert all(b == 2 * a for a, b in itertools.pairwise(sizes[:-1]))
     assert len(sizes) == 1 or sizes[-2] < high <= 2 * sizes[-2]
+
+
+@given(total=st.integers(1, 5000).map(lambda n: 4 * n), low=st.integers(1, 4), high=st.integers(4, 400))
+@settings(max_examples=30, deadline=None)
+def test_all_rows_share_a_global_batch_evenly(total: int, low: int, high: int) -> None:
+    bounds = Bounds(worker=RoleBounds(replicas=(low, high), cpu=(0.5, 4)), ps=RoleBounds(replicas=(1, 4)))
+    shared = {workers: total // workers for workers in range(low, high + 1) if total % workers == 0}
+    trials = [Trial(workers=workers, ps=1, worker_cpu=1, ps_cpu=1, throughput=1) for workers in (1, 2, 3, 4)]
+    grid = make_grid(bounds, total, trials=trials, shared_batch=shared)
+    more = finer(grid, [0, len(grid) - 1], shared)
+    for each in (grid, more):
+        assert (each.workers * each.batch_size == total).all()
+        assert set(each.workers) <= set(shared)
+    assert {min(shared), max(shared)} <= set(grid.workers)
+    assert len(shared) > 16 or set(grid.workers) == set(shared)
+    assert not set(map(tuple, more.rows.tolist())) & set(map(tuple, grid.rows.tolist()))

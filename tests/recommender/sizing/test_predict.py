@@ -7,6 +7,7 @@ import pytest
 from sizewright.datasets.trials.trial import Trial
 from sizewright.errors import InputError
 from sizewright.formatting import MIB
+from sizewright.recommender.sizing.evaluate_grid import with_defaults
 from sizewright.recommender.sizing.predict import predict
 from sizewright.recommender.sizing.request import SizingRequest
 from sizewright.recommender.sizing.select import recommend
@@ -123,3 +124,45 @@ def test_job_without_ps_takes_no_ps() -> None:
 def test_impossible_sizes_are_refused(sizes: dict[str, Any]) -> None:
     with pytest.raises(InputError):
         Sizes(**sizes)
+
+
+def shared_job(total: int = 768) -> Job:
+    return small_job(training={"global_batch_size": total, "samples": 10_000_000})
+
+
+def test_every_allocation_of_a_recommendation_has_the_global_batch() -> None:
+    answer = recommend(SizingRequest(shared_job(), trials(noise=0.01)))
+    assert answer.status == "ok"
+    allocations = [answer.target, answer.lower, answer.upper, answer.uncapped]
+    allocations += [alternative.allocation for alternative in answer.alternatives]
+    for allocation in allocations:
+        assert allocation
+        assert allocation.replicas("worker") * allocation.batch_size == 768
+
+
+@pytest.mark.parametrize(("workers", "batch_size"), [(1, 768), (3, 256), (4, 192)])
+def test_batch_per_worker_follows_from_the_global_batch(workers: int, batch_size: int) -> None:
+    answer = asked({"workers": workers}, job=shared_job())
+    assert answer.asked
+    assert answer.asked.allocation.batch_size == batch_size
+
+
+@pytest.mark.parametrize(
+    ("sizes", "message"),
+    [
+        ({"workers": 5}, "5 workers cannot share training.global_batch_size 768 evenly. .* these can: 1, 2, 3, 4"),
+        ({"workers": 2, "batch_size": 384}, "a batch size per worker was given. Leave it out"),
+    ],
+)
+def test_sizes_that_do_not_fit_the_global_batch_are_refused(sizes: dict[str, int], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        asked(sizes, job=shared_job())
+
+
+def test_trials_without_a_batch_size_have_their_share_of_the_global_batch() -> None:
+    without = [trial.model_copy(update={"batch_size": None}) for trial in trials()]
+    completed = [with_defaults(shared_job(), trial) for trial in without]
+    assert all(trial.workers * (trial.batch_size or 0) == 768 for trial in completed)
+    assert any(
+        "768 over all workers" in text for text in asked({}, job=shared_job(), trials=without).evidence.assumptions
+    )

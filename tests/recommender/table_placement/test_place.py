@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sizewright.errors import InputError
+from sizewright.models.memory.memory_model import table_bytes
 from sizewright.recommender.table_placement.place import place_tables
 from sizewright.spec import Job, Model, Optimizer, TablePlacement, Tables
 
@@ -97,3 +98,20 @@ def test_few_tables_are_split() -> None:
     placement = place_tables(job([1000] * 26), 3)
     assert len(placement.split) == 2
     assert placement.largest_load == pytest.approx(1 / 3, rel=0.011)
+
+
+@given(st.lists(st.sampled_from(["float32", "float16", "int8"]), min_size=2, max_size=8), st.integers(1, 4))
+def test_bytes_of_the_servers_add_up_to_those_of_the_tables(dtypes: list[str], servers: int) -> None:
+    tables = {"count": len(dtypes), "rows": 1000, "dtype": dtypes, "optimizer": "rowwise_adagrad"}
+    described = Job.model_validate({"model": {"tables": tables}})
+    placement = place_tables(described, servers)
+    parts = sum(len(server.parts) for server in placement.servers)
+    assert sum(bytes_of(placement)) == pytest.approx(table_bytes(described), abs=parts)
+
+
+def test_load_of_a_table_counts_the_bytes_of_its_data_type() -> None:
+    tables = {"count": 3, "rows": 100, "dtype": ["float32", "float16", "float16"]}
+    placement = place_tables(Job.model_validate({"model": {"tables": tables}}), 2, whole=True)
+    assert placement.load_of == "the bytes that a sample reads of it"
+    assert [len(server.parts) for server in placement.servers] in ([1, 2], [2, 1])
+    assert placement.largest_load == pytest.approx(0.5)
