@@ -91,7 +91,7 @@ class Truth(NamedTuple):
 
     def regret(self, a: Allocation) -> float:
         """Return the relative excess of the objective over the best of the grid, at least 0."""
-        grid = Grid(*np.array([[*_axes(a), 0.0]]).T)
+        grid = Grid(*np.array([[*_axes(a), 0.0, -1.0]]).T)
         return max(0.0, float(_objective(self.job, self.model, grid)[0] / self.objective.min() - 1))
 
     def peaks(self, a: Allocation) -> tuple[float, float]:

@@ -240,6 +240,7 @@ def predict(
     ps_cpu: float | str | None = None,
     worker_gpu: int | None = None,
     batch_size: int | None = None,
+    loaders: int | None = None,
     worker_memory: float | str | None = None,
     ps_memory: float | str | None = None,
     trials: TrialsLike | None = None,
@@ -257,9 +258,9 @@ def predict(
     """Predict what to expect at an allocation that you have in mind, compared with the recommended one.
 
     Sizes that are not given are those of the recommended allocation: numbers of `workers` and `ps`, cores of each,
-    `worker_gpu` (GPUs of a worker), `batch_size` (samples per batch of a worker). Without `worker_memory` and
-    `ps_memory` (bytes, or "8Gi"), a replica has the memory that it is predicted to need. All other arguments are those
-    of `recommend`, such as `deadline` (seconds, or "4h").
+    `worker_gpu` (GPUs of a worker), `batch_size` (samples per batch of a worker), `loaders` (processes that read for a
+    worker). Without `worker_memory` and `ps_memory` (bytes, or "8Gi"), a replica has the memory that it is predicted to
+    need. All other arguments are those of `recommend`, such as `deadline` (seconds, or "4h").
 
     Too little data is an answer with remedies. Raises InputError for sizes that the job cannot have, and the errors of
     `recommend`.
@@ -271,6 +272,7 @@ def predict(
         ps_cpu=ps_cpu,
         worker_gpu=worker_gpu,
         batch_size=batch_size,
+        loaders=loaders,
         worker_memory=worker_memory,
         ps_memory=ps_memory,
     )

@@ -37,6 +37,9 @@ from sizewright.cli.verbs import examples
 _NOT_ENOUGH_DATA = 4
 
 WorkerGpu = Annotated[Count, typer.Option("--worker-gpu", metavar="N", parser=read_count(0), help="GPUs of a worker.")]
+Loaders = Annotated[
+    Count, typer.Option("--loaders", metavar="N", parser=read_count(0), help="Loader processes of a worker.")
+]
 BatchSize = Annotated[
     Count, typer.Option("--batch-size", metavar="N", parser=read_count(1), help="Samples per batch of a worker.")
 ]
@@ -54,6 +57,7 @@ def predict(
     ps_cpu: PsCpu = None,
     worker_gpu: WorkerGpu = None,
     batch_size: BatchSize = None,
+    loaders: Loaders = None,
     worker_memory: WorkerMemory = None,
     ps_memory: PsMemory = None,
     output: Output = Format.table,
@@ -102,6 +106,7 @@ def predict(
         ps_cpu=ps_cpu,
         worker_gpu=worker_gpu,
         batch_size=batch_size,
+        loaders=loaders,
         worker_memory=worker_memory,
         ps_memory=ps_memory,
     )

@@ -38,17 +38,19 @@ if TYPE_CHECKING:
 
 def trials_table(trials: Sequence[Trial]) -> DataTable:
     """Return one row per trial."""
+    loaders = any(trial.loaders is not None for trial in trials)
     table = DataTable(
-        "Trials (replicas × cores)", "workers", "PS", "batch", "tables", "samples/s", "±", "limited by", "status",
-        text=("limited by", "status"),
+        "Trials (replicas × cores)", "workers", "PS", "batch", *["loaders"] * loaders, "tables", "samples/s", "±",
+        "limited by", "status", text=("limited by", "status"),
     )  # fmt: skip
     for t in trials:
         rate = format_number(t.throughput) if t.throughput else "–"
         error = format_percent(t.throughput_se / t.throughput, 1) if t.throughput and t.throughput_se else "–"
         size = format_bytes(t.embedding_bytes) if t.embedding_bytes else "–"
         servers = _replicas_and_cores(t.ps, t.ps_cpu) if t.ps else "–"
-        cells = (_replicas_and_cores(t.workers, t.worker_cpu), servers, str(t.batch_size or "–"), size, rate, error)
-        table.add_row(*cells, t.limited_by or "–", t.status)
+        sizes = [_replicas_and_cores(t.workers, t.worker_cpu), servers, str(t.batch_size or "–")]
+        sizes += ["–" if t.loaders is None else str(t.loaders)] * loaders
+        table.add_row(*sizes, size, rate, error, t.limited_by or "–", t.status)
     return table
 
 
@@ -165,9 +167,10 @@ def print_prediction(console: Console, answer: PredictionAnswer) -> None:
         _print_without_target(console, answer)
         return
     has_total = answer.asked.predicted.completion_time_s is not None
+    loaders = answer.asked.allocation.loaders is not None
     table = DataTable(
         f"{answer.job}: what to expect (replicas × cores)",
-        "", "workers", "PS", "batch", "samples/s", "90 % interval", "measured",
+        "", "workers", "PS", "batch", *["loaders"] * loaders, "samples/s", "90 % interval", "measured",
         *(("time", "cost") if has_total else ("cost per hour",)),
         "memory per worker", "memory per PS", "workers busy", "PS busy", text=("",),
     )  # fmt: skip
@@ -198,6 +201,7 @@ def _predicted_cells(row: PredictedAllocation) -> list[str]:
     return [
         *(sized_role(allocation, role) for role in ("worker", "ps")),
         str(allocation.batch_size),
+        *([] if allocation.loaders is None else [str(allocation.loaders)]),
         value,
         f"{lower}–{upper}",
         measured,
@@ -210,9 +214,10 @@ def _predicted_cells(row: PredictedAllocation) -> list[str]:
 def _candidates(answer: Recommendation) -> DataTable:
     objective = f"{answer.objective}; " if answer.objective else ""
     per = "" if all(row.cost is not None for row in answer.alternatives) else " per 1M samples"
+    loaders = any(row.allocation.loaders is not None for row in answer.alternatives)
     table = DataTable(
         f"{answer.job}: throughput against cost ({objective}replicas × cores)",
-        "", "workers", "PS", "batch", "samples/s", "90 % interval", f"time{per}", f"cost{per}",
+        "", "workers", "PS", "batch", *["loaders"] * loaders, "samples/s", "90 % interval", f"time{per}", f"cost{per}",
     )  # fmt: skip
     for row in answer.alternatives:
         rate = row.throughput
@@ -222,6 +227,7 @@ def _candidates(answer: Recommendation) -> DataTable:
             "→" if row.chosen else "",
             *(sized_role(row.allocation, role) for role in ("worker", "ps")),
             str(row.allocation.batch_size),
+            *[str(row.allocation.loaders)] * loaders,
             value,
             f"{lower}–{upper}",
             format_seconds(time_s),
@@ -232,9 +238,11 @@ def _candidates(answer: Recommendation) -> DataTable:
 
 
 def _sizes(answer: Recommendation) -> DataTable:
+    loaders = answer.target is not None and answer.target.loaders is not None
     table = DataTable(
-        "What to ask for (replicas × cores)", "", "workers", "memory per worker", "PS", "memory per PS", text=("",)
-    )
+        "What to ask for (replicas × cores)", "", "workers", "memory per worker", "PS", "memory per PS",
+        *["loaders"] * loaders, text=("",),
+    )  # fmt: skip
     for name in ("target", "lower", "upper", "uncapped"):
         allocation: Allocation | None = getattr(answer, name)
         if allocation is None:
@@ -243,6 +251,7 @@ def _sizes(answer: Recommendation) -> DataTable:
         for role in ("worker", "ps"):
             groups = getattr(allocation, role)
             cells += [sized_role(allocation, role), " + ".join(g.describe_memory() for g in groups) or "–"]
+        cells += [str(allocation.loaders)] * loaders
         table.add_row(name, *cells, style="bold green" if name == "target" else "")
     return table
 

@@ -21,7 +21,17 @@ MIN_ALLOCATIONS = 3
 EXTRAPOLATION_SD = 0.3
 """Error of a predicted curve outside the measured ranges: standard deviation of the log per e-fold of an axis."""
 _LOWER_BOUNDS = {"workers": 1.0} | dict.fromkeys(
-    ("ps", "sync", "worker_gpu", "embedding_bytes", "network_bytes", "worker_memory_bytes", "ps_memory_bytes"), 0.0
+    (
+        "ps",
+        "sync",
+        "worker_gpu",
+        "loaders",
+        "embedding_bytes",
+        "network_bytes",
+        "worker_memory_bytes",
+        "ps_memory_bytes",
+    ),
+    0.0,
 )
 _ZERO = 0.5  # stands for 0 PS or GPUs, which have no logarithm
 

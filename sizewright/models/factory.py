@@ -8,6 +8,7 @@ from sizewright.models._base import BaseThroughputModel
 from sizewright.models.axes import MIN_ALLOCATIONS
 from sizewright.models.default.predictor import ThroughputModel
 from sizewright.models.layers.ceiling import CeilingModel
+from sizewright.models.layers.loading import LoadingModel
 from sizewright.models.layers.prior import PriorModel
 from sizewright.models.layers.validation import ValidatedModel
 from sizewright.models.prior.curve import JobCurve
@@ -40,7 +41,9 @@ def make_predictor(
     model: BaseThroughputModel = ThroughputModel(parameter_priors, seed, min_allocations, prior_curve)
     if may_be_input_bound:
         model = CeilingModel(model)
-    return PriorModel(prior_curve, model) if prior_curve else model
+    if prior_curve:
+        model = PriorModel(prior_curve, model)
+    return LoadingModel(model) if may_be_input_bound else model
 
 
 def validated(model: str | BaseThroughputModel) -> BaseThroughputModel:

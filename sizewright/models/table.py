@@ -100,6 +100,7 @@ def _row(item: Any) -> dict[str, Any]:
             "ps_cpu": _cores_of_one(item, "ps"),
             "worker_gpu": item.gpus("worker") / item.replicas("worker") if item.replicas("worker") else None,
             "batch_size": item.batch_size,
+            "loaders": item.loaders,
         }
     return vars(item) if isinstance(item, Trial) else dict(item)
 

@@ -81,6 +81,9 @@ class Allocation(Record):
     chief: tuple[Group, ...] = Field(default=(), description="of jobs that have one")
     evaluator: tuple[Group, ...] = Field(default=(), description="of jobs that have one")
     batch_size: Count = Field(ge=1, description="samples per step of one worker")
+    loaders: Count | None = Field(
+        default=None, ge=0, description="loader processes of one worker; null: as the job says"
+    )
 
     @classmethod
     def of(
@@ -94,6 +97,7 @@ class Allocation(Record):
         ps_memory_bytes: int = 0,
         worker_gpu: int = 0,
         gpu_kind: str = ANY_GPU,
+        loaders: int | None = None,
     ) -> Allocation:
         """Return an allocation with one group per role, the usual case. Without PS their size is ignored.
 
@@ -104,6 +108,7 @@ class Allocation(Record):
             worker=(Group(replicas=workers, cpu=worker_cpu, memory_bytes=worker_memory_bytes, gpu=gpu),),
             ps=(Group(replicas=ps, cpu=ps_cpu, memory_bytes=ps_memory_bytes),) if ps else (),
             batch_size=batch_size,
+            loaders=loaders,
         )
 
     @property
@@ -144,9 +149,12 @@ class Allocation(Record):
             memory = f" and {format_bytes(group.memory_bytes)}" if group.memory_bytes else ""
             gpus = f" and {group.gpu.describe()}" if group.gpu else ""
             parts.append(f"{replicas} × {format_count(group.cpu, 'core')}{memory}{gpus}")
-        return ", ".join([*parts, f"batch {self.batch_size}"])
+        loaders = [] if self.loaders is None else [format_count(self.loaders, "loader")]
+        return ", ".join([*parts, f"batch {self.batch_size}", *loaders])
 
     @model_serializer(mode="wrap")
     def _drop_unused_roles(self, handler: Any) -> dict[str, Any]:
         data: dict[str, Any] = handler(self)
-        return {k: v for k, v in data.items() if k not in ("chief", "evaluator") or v}
+        unused = {name for name in ("chief", "evaluator") if not data.get(name)}
+        unused |= {"loaders"} if self.loaders is None else set()
+        return {name: value for name, value in data.items() if name not in unused}

@@ -16,6 +16,7 @@ from sizewright.spec.units import Bytes, Cores, Count
 MAX_REPLICAS = 10_000
 Replicas = Annotated[Count, Field(le=MAX_REPLICAS)]
 Gpus = Annotated[Count, Field(ge=0, le=1000)]
+Loaders = Annotated[Count, Field(ge=0, le=1000)]
 BatchSize = Annotated[Count, Field(ge=1, le=10**9)]
 NO_REPLICAS = (0, 0)
 
@@ -90,6 +91,9 @@ class Bounds(Record):
     batch_size: tuple[BatchSize, BatchSize] | None = Field(
         default=None, description="absent: the batch size stays as the job says"
     )
+    loaders: Annotated[tuple[Loaders, Loaders], ONE_FOR_BOTH] | None = Field(
+        default=None, description="loader processes of a worker; absent: their number stays as the job says"
+    )
     tested_workers: Count | None = Field(
         default=None,
         ge=1,
@@ -112,4 +116,6 @@ class Bounds(Record):
     def _batch_ordered(self) -> Bounds:
         if self.batch_size and self.batch_size[0] > self.batch_size[1]:
             raise ValueError("batch_size must be [minimum, maximum]")
+        if self.loaders and self.loaders[0] > self.loaders[1]:
+            raise ValueError("loaders must be [minimum, maximum]")
         return self

@@ -17,7 +17,7 @@ from sizewright.spec.units import Bytes, Cores, Seconds
 from sizewright.spec.withheld import Words, check_words, with_values, written_value
 
 Rendezvous = Literal["torchrun", "tf_config", "hosts"]
-PLACEHOLDERS = ("batch_size", "samples", "workers", "ps", "cores", "role", "index")
+PLACEHOLDERS = ("batch_size", "samples", "loaders", "workers", "ps", "cores", "role", "index")
 COUNTED = ("samples", "steps", "more")
 """Group names of a pattern: all samples so far, all steps so far, samples since the previous line."""
 
@@ -77,8 +77,8 @@ class Side(Record):
 class Command(Record):
     """A command that is started once for each replica of each role, in place of a built-in model family.
 
-    In the words of `run`, and in the values of `env`, {batch_size}, {samples}, {workers}, {ps}, {cores}, {role} and
-    {index} are replaced; the environment has them too, as SIZEWRIGHT_BATCH_SIZE and so on.
+    In the words of `run`, and in the values of `env`, {batch_size}, {samples}, {loaders}, {workers}, {ps}, {cores},
+    {role} and {index} are replaced; the environment has them too, as SIZEWRIGHT_BATCH_SIZE and so on.
 
     Dumps of this record contain no secrets and no values of `env` (`sizewright.spec.withheld`).
     """
@@ -146,6 +146,11 @@ class Command(Record):
     def takes_samples(self) -> bool:
         """Return whether the number of samples is passed to the command."""
         return self._takes("samples")
+
+    @property
+    def takes_loaders(self) -> bool:
+        """Return whether the number of loader processes is passed to the command."""
+        return self._takes("loaders")
 
     def _takes(self, name: str) -> bool:
         return any(f"{{{name}}}" in text for text in (*self.run, *self.env.values()))

@@ -16,7 +16,7 @@ from sizewright.spec._base import OPTIONS, Record, load_yaml, parse
 from sizewright.spec._paths import absolute, absolute_pattern, folder_of
 from sizewright.spec._shorthand import JOB_NAME, NAMESPACE, PLATFORM_NAME
 from sizewright.spec.allocation import Allocation, Group
-from sizewright.spec.bounds import MAX_REPLICAS, NO_REPLICAS, BatchSize, Bounds
+from sizewright.spec.bounds import MAX_REPLICAS, NO_REPLICAS, BatchSize, Bounds, Loaders
 from sizewright.spec.command import Command
 from sizewright.spec.identity import hashes
 from sizewright.spec.model import FIRST_CRITEO_ROWS, Model
@@ -69,6 +69,9 @@ class Training(Record):
     batch_size: BatchSize = Field(default=512, description="samples per step of one worker")
     global_batch_size: BatchSize | None = Field(
         default=None, description="samples per step of all workers together, in place of batch_size"
+    )
+    loaders: Loaders = Field(
+        default=0, description="processes that read data for a worker besides itself, as {loaders} in a command"
     )
     samples: Count | None = Field(
         default=None, ge=1, le=MAX_SAMPLES,
@@ -164,6 +167,8 @@ class Job(Record):
                 raise ValueError("bounds.ps.replicas is 0, but a built-in model needs at least 1 PS for its tables")
             if self.bounds.worker.gpu and self.training.device != "cuda":
                 raise ValueError("bounds.worker.gpu needs training.device: cuda, since workers compute on the CPU else")
+            if self.bounds.loaders or self.training.loaders:
+                raise ValueError("loaders are for a command with {loaders}; a built-in model reads with its workers")
             if self.data.format != "synthetic" and set(self.model.tables.poolings) != {1}:
                 raise ValueError("model.tables.pooling needs data.format: synthetic, since a log has one id per column")
             return self
@@ -178,6 +183,9 @@ class Job(Record):
             raise ValueError("bounds.ps is for commands with PS: set command.rendezvous to tf_config or hosts")
         if self.bounds.batch_size and not self.command.takes_batch_size:
             raise ValueError("bounds.batch_size needs {batch_size} in the command")
+        for key, asked in (("bounds.loaders", self.bounds.loaders), ("training.loaders", self.training.loaders)):
+            if asked and not self.command.takes_loaders:
+                raise ValueError(f"{key} needs {{loaders}} in the command")
         return self
 
     @model_validator(mode="after")
@@ -248,6 +256,10 @@ class Job(Record):
         if self.training.global_batch_size is None:
             return allocation
         return allocation.model_copy(update={"batch_size": self.batch_size_for(allocation.replicas("worker"))})
+
+    def loaders_at(self, allocation: Allocation) -> int:
+        """Return the loader processes of a worker at an allocation."""
+        return self.training.loaders if allocation.loaders is None else allocation.loaders
 
     def check_trainable(self) -> None:
         """Raise JobError if the built-in engine cannot train the tables as they are described."""

@@ -49,6 +49,8 @@ class ReplicaMetrics(Record):
     bytes_sent: int = 0
     bytes_received: int = 0
     device_memory_bytes: int = 0
+    loader_cpu_s: float | None = None
+    """CPU seconds of its processes that report no samples, such as data loaders; None where they are not told apart."""
     gpu_busy_s: float | None = None
     """Seconds in which a GPU computed and `gpu_energy_j`, joules that it used: means over the GPUs of the replica."""
     gpu_energy_j: float | None = None

@@ -27,6 +27,7 @@ class Sizes(Record):
     ps_cpu: Cores | None = Field(default=None, gt=0, description="cores of a PS")
     worker_gpu: Count | None = Field(default=None, ge=0, description="GPUs of a worker")
     batch_size: Count | None = Field(default=None, ge=1, description="samples per batch of a worker")
+    loaders: Count | None = Field(default=None, ge=0, description="loader processes of a worker")
     worker_memory: Bytes | None = Field(default=None, gt=0, description="memory of a worker")
     ps_memory: Bytes | None = Field(default=None, gt=0, description="memory of a PS")
 

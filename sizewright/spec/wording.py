@@ -25,6 +25,7 @@ AXIS_WORDS = {
     "ps_cpu": "cores per PS",
     "worker_gpu": "GPUs per worker",
     "batch_size": "batch size",
+    "loaders": "loaders",
     "embedding_bytes": "size of the tables",
 }
 """How messages name an axis."""
@@ -214,6 +215,21 @@ def _input_bound(values: Values) -> str:
         "The input pipeline is probably the bottleneck: throughput stays at about {ceiling:,.0f} samples/s with more "
         f"{replicas}{idle}.{reading} More workers are not "
         "recommended: read faster first (more reader threads or files, a faster store, less to parse).",
+        values,
+    )
+
+
+def _bottleneck_reading(values: Values) -> str:
+    loaders = values["loaders"]
+    if not loaders:
+        who = "a worker that reads by itself could read"
+    else:
+        who = "the loaders deliver" if loaders < 0 else "{loaders:count loader} per worker deliver"
+    cores = "" if values["cores"] is None else " Reading takes {cores:.2g} cores of each worker."
+    more = " More loaders are beyond bounds.loaders." if values["at_most"] else ""
+    return _filled(
+        f"Reading data limits the throughput: {who} about {{loading:,.0f}} samples/s in all, and the workers could "
+        f"train {{training:,.0f}}.{cores}{more}",
         values,
     )
 
@@ -463,6 +479,26 @@ _TARGET: dict[str, str | Callable[[Values], str]] = {
     "deadline_not_used": "The deadline of {deadline_s:time} is not used: the objective is {objective}.",
     "target_without_caps": "Without caps the target would be {allocation}.",
     "input_bound": _input_bound,
+    "bottleneck_reading": _bottleneck_reading,
+    "bottleneck_reading_unsized": (
+        "Reading data limits the throughput: in the nearest trial a worker waits for data in {wait:.0%} of a step. To "
+        "size its loaders, too, write {{loaders}} into the command and bounds.loaders."
+    ),
+    "bottleneck_computing": lambda v: _filled(
+        "Computing limits the throughput: in the nearest trial "
+        + ("GPUs compute {use:.0%} of the time." if v["of_gpus"] else "workers use {use:.0%} of their cores."),
+        v,
+    ),
+    "bottleneck_communication": lambda v: _filled(
+        "Communication limits the throughput: in the nearest trial "
+        + ("GPUs compute only {use:.0%} of the time" if v["of_gpus"] else "workers use only {use:.0%} of their cores")
+        + ", and wait for data in {wait:.0%} of a step.",
+        v,
+    ),
+    "loaders_unjudged": (
+        "The trials differ in loaders, but do not tell whether steps wait for data, so that loaders are not sized: "
+        "call log_samples(n, data_s=…)."
+    ),
     "host_state": (
         "The trials are compared as on a host in its mean state: the CPU seconds of a sample varied by about "
         "{host_sd:.0%} from trial to trial."

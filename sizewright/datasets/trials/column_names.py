@@ -43,6 +43,7 @@ _SYNONYMS = {
     "vcpus_per_worker cpu_worker",
     "ps_cpu": "ps_cores ps_cpus ps_vcpu ps_vcpus cpu_per_ps cpus_per_ps cores_per_ps vcpus_per_ps cpu_ps",
     "worker_gpu": "worker_gpus gpu_per_worker gpus_per_worker",
+    "loaders": "num_loaders loader_processes data_loaders dataloaders dataloader_workers data_loader_workers",
     "batch_size": "bs batch batchsize minibatch mini_batch minibatch_size mini_batch_size local_batch_size "
     "batch_size_per_worker per_worker_batch_size worker_batch_size per_device_batch_size",
     "worker_memory_bytes": "worker_memory_peak_bytes worker_memory_peak worker_peak_memory worker_peak_memory_bytes "

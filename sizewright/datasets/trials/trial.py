@@ -54,6 +54,7 @@ class Trial(Record):
     worker_gpu: Count | None = Field(default=None, ge=0, description="GPUs of one worker")
     gpu_kind: str | None = Field(default=None, description="kind of these GPUs, as bounds name it; else their product")
     batch_size: Count | None = Field(default=None, ge=1, description="samples per step of one worker")
+    loaders: Count | None = Field(default=None, ge=0, description="processes that read data for one worker")
     sync: Literal["async", "sync"] | None = None
     table_scale: MeasuredNumber | None = Field(
         default=None, gt=0, description="rows of the tables over those of the job"
@@ -94,6 +95,9 @@ class Trial(Record):
     )
     worker_cpu_used: MeasuredCores | None = Field(default=None, ge=0, description="cores used, mean over workers")
     ps_cpu_used: MeasuredCores | None = Field(default=None, ge=0, description="cores used, mean over PS")
+    loader_cpu_used: MeasuredCores | None = Field(
+        default=None, ge=0, description="cores of a worker that processes used which train nothing, mean over workers"
+    )
     uncharged_cpu_s: MeasuredSeconds | None = Field(default=None, description="CPU seconds of the engine itself")
     throttled_s: MeasuredSeconds | None = Field(
         default=None, description="seconds throttled by CPU quotas, all replicas"

@@ -16,6 +16,7 @@ GPU_RESOURCE = "nvidia.com/gpu"
 _GPU_RESOURCES = re.compile(r"(nvidia|amd)\.com/(gpu(\.shared)?|mig-.+)|gpu\.intel\.com/.+|habana\.ai/gaudi")
 _VENDORS = {r"mi\d+x?": "amd.com/gpu", r"gaudi\d*": "habana.ai/gaudi"}
 BATCH_SIZE_ENV = "SIZEWRIGHT_BATCH_SIZE"
+LOADERS_ENV = "SIZEWRIGHT_LOADERS"
 YamlMap = MutableMapping[str, Any]
 
 
@@ -157,15 +158,25 @@ class ContainerSpec(NamedTuple):
 
         Raises InputError if it does not, and the batch size differs from the job's `default`.
         """
+        self._write(BATCH_SIZE_ENV, batch_size, default, f"The plan's batch size is {batch_size}")
+
+    def write_loaders(self, loaders: int, default: int) -> None:
+        """Write the number of loader processes into the container's environment, where that has the variable.
+
+        Raises InputError if it does not, and the number differs from the job's `default`.
+        """
+        self._write(LOADERS_ENV, loaders, default, f"The plan's number of loaders is {loaders}")
+
+    def _write(self, name: str, value: int, default: int, sentence: str) -> None:
         for variable in self.environment():
-            if variable.get("name") == BATCH_SIZE_ENV:
-                if str(variable.get("value")) != str(batch_size):
-                    variable["value"] = quoted_like(variable.get("value"), batch_size)
+            if variable.get("name") == name:
+                if str(variable.get("value")) != str(value):
+                    variable["value"] = quoted_like(variable.get("value"), value)
                 return
-        if batch_size != default:
+        if value != default:
             raise InputError(
-                f"The plan's batch size is {batch_size}, but the container of {self.field} does not read one.",
-                f"Add {BATCH_SIZE_ENV} to its env, and read it there.",
+                f"{sentence}, but the container of {self.field} does not read one.",
+                f"Add {name} to its env, and read it there.",
             )
 
     def write_counts(self, workers: int, ps: int, cores: float) -> None:
@@ -181,9 +192,19 @@ class ContainerSpec(NamedTuple):
 
         Raises InputError if it is not a whole number.
         """
+        return self._read(BATCH_SIZE_ENV, default)
+
+    def read_loaders(self, default: int) -> int:
+        """Return the number of loader processes in the container's environment, or `default` if it has none.
+
+        Raises InputError if it is not a whole number.
+        """
+        return self._read(LOADERS_ENV, default)
+
+    def _read(self, name: str, default: int) -> int:
         for variable in self.environment():
-            if variable.get("name") == BATCH_SIZE_ENV:
-                return _read_count(variable.get("value"), f"{self.field}: {BATCH_SIZE_ENV}")
+            if variable.get("name") == name:
+                return _read_count(variable.get("value"), f"{self.field}: {name}")
         return default
 
     def environment(self) -> list[YamlMap]:

@@ -104,6 +104,11 @@ class LiveObject:
         workers = self._executor.container_specs(self._job, "worker")
         return workers[0].read_batch_size(default) if workers else default
 
+    def loaders(self, default: int) -> int:
+        """Return the loader processes that the workers read from their environment, or `default` if they read none."""
+        workers = self._executor.container_specs(self._job, "worker")
+        return workers[0].read_loaders(default) if workers else default
+
     def was_applied_by(self, planned: PlannedObject) -> bool:
         """Return whether this very plan was applied last.
 
@@ -117,7 +122,8 @@ class LiveObject:
     def has(self, planned: PlannedObject) -> bool:
         """Return whether the object asks already for the sizes of the plan's target."""
         target = planned.plan.target
-        if self.batch_size(target.batch_size) != target.batch_size:
+        loaders = planned.plan.job.loaders_at(target)
+        if self.batch_size(target.batch_size) != target.batch_size or self.loaders(loaders) != loaders:
             return False
         sizes: dict[Role, list[Group]] = {}
         for role, group in target.groups:

@@ -50,7 +50,7 @@ from sizewright.spec._base import parse, validate
 from sizewright.spec._faults import explain_first
 from sizewright.spec._text_files import check_rendered
 
-_TARGET_FIELDS = (*ROLES, "batch_size")
+_TARGET_FIELDS = (*ROLES, "batch_size", "loaders")
 _MAX_BUILT = 4
 """Applying a plan needs the manifests of the plan, of its launch, and of the sizes that it was made for."""
 
@@ -177,7 +177,7 @@ class ManifestExecutor(RenderOnlyExecutor):
         job = earlier_job.model_copy(update={"name": new_name or earlier_job.name})
         after = plan.model_copy(update={"job": job})
         sizes: dict[str, Any] = {str(role): of_role for role, of_role in before.items()}
-        target = Allocation(**sizes, batch_size=plan.target.batch_size)
+        target = plan.target.model_copy(update={role: sizes.get(role, ()) for role in ROLES})
         earlier = plan.model_copy(update={"job": earlier_job, "target": target})
         for role, groups in self.groups(after).items():
             if len(before.get(role, ())) != len(groups):
@@ -216,6 +216,8 @@ class ManifestExecutor(RenderOnlyExecutor):
             groups = tuple(spec.read() for spec in specs)
             if role == "worker" and specs:
                 changed["batch_size"] = specs[0].read_batch_size(planned.batch_size)
+                if planned.loaders is not None:
+                    changed["loaders"] = specs[0].read_loaders(planned.loaders)
             if groups != tuple(rounded(group, self.cpu_step_m) for group in planned_groups):
                 changed[role] = groups
         try:
@@ -294,7 +296,9 @@ class ManifestExecutor(RenderOnlyExecutor):
         """Return the plan as its manifest asks for it: rounded, with the additions and the priority of a base."""
         manifest = self._build_complete(plan)
         priority = next(_priorities(manifest.documents), None)
-        target = Allocation(**self.sizes_of(self._select(manifest, plan)), batch_size=plan.target.batch_size)
+        of_manifest = self.sizes_of(self._select(manifest, plan))
+        sizes = {str(role): of_manifest.get(role, ()) for role in ROLES}
+        target = plan.target.model_copy(update=sizes)
         deploy = plan.job.deploy.model_copy(update={"priority_class": priority} if priority is not None else {})
         return plan.model_copy(update={"target": target, "job": plan.job.model_copy(update={"deploy": deploy})})
 
@@ -512,6 +516,7 @@ class ManifestExecutor(RenderOnlyExecutor):
                 spec = self.places(document, role)[i]
                 spec.write(group, self.cpu_step_m)
                 spec.write_batch_size(plan.target.batch_size, plan.job.batch_size_for(plan.target.replicas("worker")))
+                spec.write_loaders(plan.job.loaders_at(plan.target), plan.job.training.loaders)
                 spec.write_counts(plan.target.replicas("worker"), plan.target.replicas("ps"), group.cpu)
                 change = SizeChange(role, spec, before, spec.sizes())
                 changes.append(change if i < len(role_groups) else change.uncounted())

@@ -76,9 +76,8 @@ def container_command(
     if command is None:
         return ContainerCommand(list(job.deploy.command), [])
     plain, secret = split(command.env)
-    values = placeholders(
-        job, plan.target.replicas("worker"), plan.target.replicas("ps"), group.cpu, role, _INDEX, plan.target.batch_size
-    )
+    workers, ps = (plan.target.replicas(role) for role in ("worker", "ps"))
+    values = placeholders(job, workers, ps, group.cpu, role, _INDEX, plan.target)
     words = [fill(_escape(word), values) for word in command.run] if runs_job_command(job) else [*job.deploy.command]
     variables = {f"SIZEWRIGHT_{name.upper()}": str(value) for name, value in values.items() if value is not None}
     del variables["SIZEWRIGHT_INDEX"]

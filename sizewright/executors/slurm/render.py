@@ -113,6 +113,12 @@ class SlurmRenderer(RenderOnlyExecutor):
                 f"The plan's batch size is {plan.target.batch_size}, but {self._base} does not set one.",
                 f"Add export {BATCH_SIZE_ENV}={plan.target.batch_size} to it, and read it in the training code.",
             )
+        loaders = plan.job.loaders_at(plan.target)
+        if loaders != plan.job.training.loaders and _STEP_MODULE not in script.text:
+            raise InputError(
+                f"The plan's number of loaders is {loaders}, but {self._base} does not pass one on.",
+                f"Set training.loaders to {loaders} and read it there, or render the script without a base.",
+            )
         return script, changes
 
     def as_rendered(self, plan: Plan) -> Plan:

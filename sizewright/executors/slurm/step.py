@@ -127,7 +127,7 @@ def exec_replica(role: Role, first: int) -> None:
         command = command_of(job).with_values(os.environ)
     except InputError as error:
         raise SystemExit(str(error)) from None
-    start = make_start(plan.job.model_copy(update={"command": command}), slots, own_slot, plan.target.batch_size)
+    start = make_start(plan.job.model_copy(update={"command": command}), slots, own_slot, plan.target)
     folder = Path(os.environ[FOLDER]).absolute() / own_slot.name
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     for stale in (EXIT_FILE, _TERMINATED_FILE):  # of an earlier start, if Slurm has requeued the job

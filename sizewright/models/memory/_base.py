@@ -35,7 +35,7 @@ class MemoryForecast(Protocol):
     def known(self, role: Role) -> bool:
         """Return whether the memory of a role is known; otherwise its bytes are 0."""
 
-    def worker_bytes(self, batch_size: Floats) -> Floats:
+    def worker_bytes(self, batch_size: Floats, loaders: Floats | None = None) -> Floats:
         """Return the peak of a worker."""
 
     def ps_bytes(
@@ -43,7 +43,7 @@ class MemoryForecast(Protocol):
     ) -> Floats:
         """Return the peak of a PS."""
 
-    def worker_request_bytes(self, batch_size: Floats) -> Floats:
+    def worker_request_bytes(self, batch_size: Floats, loaders: Floats | None = None) -> Floats:
         """Return the bytes to request per worker."""
 
     def ps_request_bytes(self, ps: Floats, workers: Floats, batch_size: Floats | None = None) -> Floats:

@@ -1,8 +1,8 @@
 """Memory of replicas that run the user's own code, which is known from the peaks of trials alone.
 
-    PS:     base + total / p        worker: base + m·bytes per sample
+    PS:     base + total / p        worker: base + m·bytes per sample + L·bytes per loader
 
-Both lines are fitted to the peaks by NNLS and then raised, so that no measured peak lies above.
+Both are fitted to the peaks by NNLS and then raised, so that no measured peak lies above.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sizewright.models.memory.memory_model import MARGIN
-from sizewright.models.memory.peaks import MeasuredPeaks, line_over, log_errors
+from sizewright.models.memory.peaks import MeasuredPeaks, log_errors, plane_over
 from sizewright.models.table import Table, as_columns, batch_sizes, filled, successful
 from sizewright.spec import Job, Role
 
@@ -24,33 +24,37 @@ _IMBALANCE = 1.1
 
 @dataclass(frozen=True)
 class CommandMemory(MeasuredPeaks):
-    """A line (base, slope) for each role."""
+    """The base and the slopes of each role: by samples and loaders of a worker, and by 1 / p."""
 
-    worker: tuple[float, float]
-    ps: tuple[float, float]
+    worker: tuple[float, ...]
+    ps: tuple[float, ...]
     measured_ps_sum_bytes: float = 0.0
+    loaders: float = 0.0
+    """Of a worker, as the job says."""
     log_errors: dict[Role, Floats] = field(default_factory=dict, compare=False)
     """Logarithms of measured over predicted peaks."""
 
     @classmethod
     def fit(cls, job: Job, trials: Table) -> CommandMemory:
         """Learn from successful trials with memory peaks."""
-        names = ("workers", "ps", "batch_size", "worker_memory_bytes", "ps_memory_bytes")
+        names = ("workers", "ps", "batch_size", "loaders", "worker_memory_bytes", "ps_memory_bytes")
         succeeded = successful(trials)
         columns = {name: column[succeeded] for name, column in as_columns(trials, names).items()}
         batch = filled(columns["batch_size"], batch_sizes(job, columns["workers"]))
+        loaders = filled(columns["loaders"], float(job.training.loaders))
         with_ps = np.isfinite(columns["ps_memory_bytes"]) & (columns["ps"] >= 1)
         ps_sums = (columns["ps"] * columns["ps_memory_bytes"])[with_ps]
         ps_peaks = np.where(with_ps, columns["ps_memory_bytes"], np.nan)
         model = cls(
-            line_over(batch, columns["worker_memory_bytes"]),
-            line_over(1 / np.maximum(columns["ps"], 1), ps_peaks),
+            plane_over(columns["worker_memory_bytes"], batch, loaders),
+            plane_over(ps_peaks, 1 / np.maximum(columns["ps"], 1)),
             float(ps_sums.max()) if len(ps_sums) else 0.0,
+            loaders=float(job.training.loaders),
         )
         return replace(
             model,
             log_errors={
-                "worker": log_errors(columns["worker_memory_bytes"], model.worker_bytes(batch)),
+                "worker": log_errors(columns["worker_memory_bytes"], model.worker_bytes(batch, loaders)),
                 "ps": log_errors(ps_peaks, model.ps_bytes(columns["ps"], columns["workers"])),
             },
         )
@@ -59,9 +63,10 @@ class CommandMemory(MeasuredPeaks):
         """Return whether a peak of the role was measured."""
         return any(self.worker if role == "worker" else self.ps)
 
-    def worker_bytes(self, batch_size: Floats) -> Floats:
-        """Return the peak bytes of a worker (n,)."""
-        return self.worker[0] + self.worker[1] * batch_size
+    def worker_bytes(self, batch_size: Floats, loaders: Floats | None = None) -> Floats:
+        """Return the peak bytes of a worker (n,), with as many loaders as the job says unless they are given."""
+        of_loader = self.worker[2] * (self.loaders if loaders is None else np.where(loaders < 0, self.loaders, loaders))
+        return np.asarray(self.worker[0] + self.worker[1] * batch_size + of_loader)
 
     def ps_bytes(
         self, ps: Floats, workers: Floats, table_scale: Floats | float = 1.0, batch_size: Floats | None = None
@@ -69,9 +74,9 @@ class CommandMemory(MeasuredPeaks):
         """Return the peak bytes of a PS (n,); 0 where the allocation has no PS."""
         return np.where(ps > 0, self.ps[0] + self.ps[1] / np.maximum(ps, 1), 0.0)
 
-    def worker_request_bytes(self, batch_size: Floats) -> Floats:
+    def worker_request_bytes(self, batch_size: Floats, loaders: Floats | None = None) -> Floats:
         """Return the bytes to request per worker, with the margin."""
-        return self.worker_bytes(batch_size) * (1 + MARGIN)
+        return self.worker_bytes(batch_size, loaders) * (1 + MARGIN)
 
     def ps_request_bytes(self, ps: Floats, workers: Floats, batch_size: Floats | None = None) -> Floats:
         """Return the bytes to request per PS: with the margin, and at least its share of the measured sum of peaks."""

@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sizewright.formatting import MIB
-from sizewright.models.memory.peaks import MeasuredPeaks, line_over, log_errors
+from sizewright.models.memory.peaks import MeasuredPeaks, log_errors, plane_over
 from sizewright.models.table import Table, as_columns, batch_sizes, filled, successful
 from sizewright.spec import Job, Role
 from sizewright.spec.model import TableDtype, TableOptimizer
@@ -197,7 +197,7 @@ class MemoryModel(MeasuredPeaks):
         batch_bytes = counted.worker_bytes(batch) - without_batch
         measured_batch_bytes = batch_bytes[np.isfinite(worker_peaks)]
         if len(measured_batch_bytes) and np.ptp(measured_batch_bytes) > _MIN_BATCH_SHARE * np.nanmax(worker_peaks):
-            worker_base, batch_factor = line_over(batch_bytes, worker_peaks - without_batch)
+            worker_base, batch_factor = plane_over(worker_peaks - without_batch, batch_bytes)
 
         model = cls(
             job=job,
@@ -234,7 +234,7 @@ class MemoryModel(MeasuredPeaks):
         buffers: Floats = workers * 4 * exchanged / ps
         return self.ps_base_bytes + (rows_and_indexes + dense + buffers)
 
-    def worker_bytes(self, batch_size: Floats) -> Floats:
+    def worker_bytes(self, batch_size: Floats, loaders: Floats | None = None) -> Floats:
         """Return the peak bytes of a worker (n,)."""
         model = self.job.model
         tables, dims = model.tables.count, model.tables.dims
@@ -268,7 +268,7 @@ class MemoryModel(MeasuredPeaks):
         share = largest_partition(rows, ps) / rows
         return cast(Floats, np.maximum(needed, self.measured_ps_sum_bytes * share))
 
-    def worker_request_bytes(self, batch_size: Floats) -> Floats:
+    def worker_request_bytes(self, batch_size: Floats, loaders: Floats | None = None) -> Floats:
         """Return the bytes to request per worker, with the margin."""
         return self.worker_bytes(batch_size) * (1 + MARGIN)
 

@@ -14,21 +14,24 @@ Floats = NDArray[np.float64]
 _UNKNOWN_SD, _MIN_SD = 0.15, 0.02
 
 
-def line_over(x: Floats, peaks: Floats) -> tuple[float, float]:
-    """Return base and slope, both at least 0, of a line over all peaks (n,), NaN where unknown.
+def plane_over(peaks: Floats, *axes: Floats) -> tuple[float, ...]:
+    """Return the base and a slope for each axis, all at least 0, of a plane over all peaks (n,), NaN where unknown.
 
-    The slope is 0 where all x (n,) with a peak are equal.
+    The slope of an axis (n,) is 0 where all of its values with a peak are equal.
     """
     measured = np.isfinite(peaks)
     if not measured.any():
-        return 0.0, 0.0
-    x, peaks = x[measured], peaks[measured]
-    if np.ptp(x) == 0:
-        return float(peaks.max()), 0.0
+        return 0.0, *(0.0 for _ in axes)
+    peaks, known = peaks[measured], [axis[measured] for axis in axes]
+    varied = [np.ptp(axis) > 0 for axis in known]
+    if not any(varied):
+        return float(peaks.max()), *(0.0 for _ in axes)
     from scipy.optimize import nnls  # takes half a second to import
 
-    (base, slope), _ = nnls(np.column_stack([np.ones_like(x), x]), peaks)
-    return float(base + max(0.0, (peaks - base - slope * x).max())), float(slope)
+    terms = np.column_stack([np.ones_like(peaks), *(axis * on for axis, on in zip(known, varied, strict=True))])
+    coefficients, _ = nnls(terms, peaks)
+    base = coefficients[0] + max(0.0, (peaks - terms @ coefficients).max())
+    return float(base), *map(float, coefficients[1:])
 
 
 def log_errors(peaks: Floats, predicted: Floats) -> Floats:

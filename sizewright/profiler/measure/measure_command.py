@@ -11,7 +11,7 @@ from sizewright.errors import TrialVoidError
 from sizewright.profiler.measure.interference import other_cores, others_busy_s, starved_share, widened
 from sizewright.profiler.measure.measure import Timing, Trainer, check_quota, cores_used, memory_growth
 from sizewright.profiler.measure.steady_state import Series, SteadyState, block_rates, find_steady
-from sizewright.profiler.series._base import TrialPoint, gpus_of
+from sizewright.profiler.series._base import TrialPoint, gpus_of, loaders_of
 from sizewright.spec import Job, Metrics, ReplicaMetrics
 from sizewright.spec.metrics import PHASES
 
@@ -150,6 +150,8 @@ def trial_row(
         ps_memory_growth=memory_growth(servers) if servers else None,
         worker_cpu_used=cores_used(workers) or None,
         ps_cpu_used=(cores_used(servers) or None) if servers else None,
+        loader_cpu_used=_loader_cores(workers),
+        loaders=loaders_of(job, allocation),
         throttled_s=sum(b.throttled_s - a.throttled_s for a, b in replicas),
         duration_s=steady.until_s - steady.since_s,
         steps=round(step),
@@ -162,6 +164,12 @@ def trial_row(
         gpu_power_w=_mean_rate(workers, "gpu_energy_j"),
         **{f"phase_{name}": per_step(name) for name in PHASES},
     )
+
+
+def _loader_cores(pairs: Sequence[tuple[ReplicaMetrics, ReplicaMetrics]]) -> float | None:
+    """Return the mean cores that loaders used; None unless they were told apart at both ends."""
+    known = [(a, b) for a, b in pairs if a.loader_cpu_s is not None]
+    return _mean_rate(known, "loader_cpu_s") if len(known) == len(pairs) else None
 
 
 def _mean_rate(pairs: Sequence[tuple[ReplicaMetrics, ReplicaMetrics]], name: str) -> float | None:

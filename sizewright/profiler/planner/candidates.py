@@ -18,10 +18,10 @@ from sizewright.spec.objective import REPLICA_HOUR, hourly_price
 Floats = NDArray[np.float64]
 
 # The columns that identify an allocation. A table may contain others, such as measurements.
-ALLOCATION_COLUMNS = tuple(name for name in (*COUNTS, *SIZES, "sync") if name != "embedding_bytes")
+ALLOCATION_COLUMNS = (*(name for name in (*COUNTS, *SIZES) if name != "embedding_bytes"), "loaders", "sync")
 _MEMORY = ("worker_memory_bytes", "ps_memory_bytes")
 _KEPT_COLUMNS = (*ALLOCATION_COLUMNS, "network_gbps", "workers_per_host", *_MEMORY)
-_INTEGER_COLUMNS = (*COUNTS, "batch_size", "worker_gpu")
+_INTEGER_COLUMNS = (*COUNTS, "batch_size", "worker_gpu", "loaders")
 _RANGE_FACTOR = 2.0
 Key = tuple[float | None, ...]
 
@@ -38,6 +38,7 @@ class AllocationRow(TypedDict, total=False):
     ps_cpu: float
     worker_gpu: int
     batch_size: int
+    loaders: int
     sync: str
     worker_memory_bytes: float
     ps_memory_bytes: float
@@ -161,7 +162,7 @@ def log_coordinates(columns: Columns) -> Floats:
     """Return axes as coordinates (n, a): logarithms, with 0 PS at one half, and the mode unchanged."""
     logs = []
     for name, column in columns.items():
-        minimum = 0.5 if name in ("ps", "worker_gpu") else 1e-9
+        minimum = 0.5 if name in ("ps", "worker_gpu", "loaders") else 1e-9
         logs.append(filled(column, 0.0) if name == "sync" else np.log(np.maximum(filled(column, 1.0), minimum)))
     return np.column_stack(logs)
 

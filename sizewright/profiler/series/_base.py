@@ -48,6 +48,11 @@ def fastest(trials: Iterable[tuple[TrialPoint, Trial]], table_scale: float) -> T
     return max(full, key=lambda trial: trial.throughput or 0.0, default=None)
 
 
+def loaders_of(job: Job, allocation: Allocation) -> int | None:
+    """Return the loader processes of a worker; None for a job that is not told their number."""
+    return job.loaders_at(allocation) if job.command and job.command.takes_loaders else None
+
+
 def gpus_of(job: Job, allocation: Allocation, product: str | None = None) -> dict[str, Any]:
     """Return the number and kind of the GPUs of a worker as fields of a trial; no number where no bounds plan it.
 

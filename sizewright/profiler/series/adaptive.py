@@ -124,6 +124,7 @@ def _row(allocation: Allocation) -> AllocationRow:
         "worker_cpu": allocation.worker[0].cpu,
         "ps_cpu": allocation.ps[0].cpu,
         "batch_size": allocation.batch_size,
+        "loaders": 0 if allocation.loaders is None else allocation.loaders,
         "worker_memory_bytes": allocation.worker[0].memory_bytes,
         "ps_memory_bytes": allocation.ps[0].memory_bytes,
     }

@@ -18,7 +18,7 @@ from sizewright.errors import (
 )
 from sizewright.profiler.measure.host_speed import measure_host_speed
 from sizewright.profiler.measure.measure import Timing, Trainer, measure
-from sizewright.profiler.series._base import SeriesPlanner, TrialPoint, gpus_of
+from sizewright.profiler.series._base import SeriesPlanner, TrialPoint, gpus_of, loaders_of
 from sizewright.spec import Group, Job
 
 # Trials of 5 s repeat within 2 to 3 % (one standard error), however small the error within one is.
@@ -146,20 +146,23 @@ def failed_trial(job: Job, point: TrialPoint, status: TrialStatus, message: str)
         job_hash=job.hash,
         status=status,
         message=message,
+        loaders=loaders_of(job, allocation),
         **gpus_of(job, allocation),
     )
 
 
 def _point_of(trial: Trial) -> tuple[object, ...]:
-    gpus = trial.worker_gpu or 0
-    return (trial.workers, trial.ps, trial.worker_cpu, trial.ps_cpu, gpus, trial.batch_size, trial.table_scale)
+    sizes = (trial.worker_cpu, trial.ps_cpu, trial.worker_gpu or 0, trial.batch_size, trial.loaders)
+    return (trial.workers, trial.ps, *sizes, trial.table_scale)
 
 
 def is_at(trial: Trial, point: TrialPoint) -> bool:
-    """Return whether a trial measured a point."""
+    """Return whether a trial measured a point; a point without a number of loaders has that of the trial's job."""
     a = point.allocation
     gpus = a.worker[0].gpu.count if a.worker[0].gpu else 0
-    key = (a.replicas("worker"), a.replicas("ps"), _cores_of(a.worker), _cores_of(a.ps), gpus, a.batch_size)
+    loaders = trial.loaders if a.loaders is None else a.loaders
+    sizes = (_cores_of(a.worker), _cores_of(a.ps), gpus, a.batch_size, loaders)
+    key = (a.replicas("worker"), a.replicas("ps"), *sizes)
     return _point_of(trial) in ((*key, point.table_scale), (*key, None))
 
 

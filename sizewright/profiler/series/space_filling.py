@@ -37,12 +37,14 @@ class _Candidate(NamedTuple):
     ps_cpu: float
     worker_gpu: int
     batch_size: int
+    loaders: int | None
 
     @property
     def logs(self) -> list[float]:
         """The logarithm of each axis."""
         gpus = max(self.worker_gpu, _NO_GPUS)
-        axes = (self.workers, self.ps, self.worker_cpu, self.ps_cpu, gpus, self.batch_size)
+        loaders = self.loaders or _NO_GPUS
+        axes = (self.workers, self.ps, self.worker_cpu, self.ps_cpu, gpus, self.batch_size, loaders)
         return [math.log(max(value, _EPSILON)) for value in axes]
 
 
@@ -201,7 +203,7 @@ def space_filling_allocations(
     """Return allocations within the job's bounds that fit the host, each as far as possible from those before it.
 
     Cores below the bounds are used where the bounds do not fit the host. With `whole_cores` there are no fractions of
-    a core. The batch size of a command varies within its bounds. Raises JobError if nothing fits.
+    a core. The batch size and the loaders of a command vary within their bounds. Raises JobError if nothing fits.
     """
     candidates = _all_candidates(job, host_cores, whole_cores, host_gpus)
     logs = np.array([candidate.logs for candidate in candidates])
@@ -228,6 +230,7 @@ def host_allocations(
 def _allocation(job: Job, c: _Candidate) -> Allocation:
     batch_size = job.batch_size_for(c.workers) if job.training.global_batch_size else c.batch_size
     allocation = Allocation.of(c.workers, c.ps, c.worker_cpu, c.ps_cpu, batch_size, worker_gpu=c.worker_gpu)
+    allocation = allocation.model_copy(update={"loaders": c.loaders})
     return job.with_gpu_kind(allocation)
 
 
@@ -279,6 +282,14 @@ def _batch_sizes(job: Job) -> list[int]:
     return _doublings(*job.bounds.batch_size)
 
 
+def _loader_counts(job: Job) -> Sequence[int | None]:
+    """Return the numbers of loaders to measure: doublings within the bounds, and both ends; None without bounds."""
+    if job.bounds.loaders is None:
+        return [None]
+    low, high = job.bounds.loaders
+    return sorted({low, *_doublings(max(low, 1), high)}) if high else [0]
+
+
 def _doublings(low: int, high: int) -> list[int]:
     sizes = [low]
     while sizes[-1] * 2 <= high:
@@ -303,7 +314,15 @@ def _candidates(job: Job, host_cores: float, whole_cores: bool, host_gpus: float
         ps_sizes = _sizes_within(ps.cpu, available)
     if not job.has_ps:
         ps_sizes = [1.0]
-    axes = (workers, servers, worker_sizes, ps_sizes, _gpu_counts(job, host_gpus), _batch_sizes(job))
+    axes = (
+        workers,
+        servers,
+        worker_sizes,
+        ps_sizes,
+        _gpu_counts(job, host_gpus),
+        _batch_sizes(job),
+        _loader_counts(job),
+    )
     return [
         c
         for c in itertools.starmap(_Candidate, itertools.product(*axes))

@@ -169,7 +169,8 @@ def _axes(allocation: Allocation) -> dict[str, float]:
         "worker_gpu": allocation.gpus("worker") / workers,
     }
     ps_axes = {"ps": float(ps), "ps_cpu": allocation.cores("ps") / ps} if ps else {"ps": 0.0}
-    return worker_axes | ps_axes | {"batch_size": float(allocation.batch_size)}
+    rest = {"batch_size": float(allocation.batch_size)}
+    return worker_axes | ps_axes | rest | ({} if allocation.loaders is None else {"loaders": float(allocation.loaders)})
 
 
 def _nearest(scored: Scored, axes: Mapping[str, float]) -> int:

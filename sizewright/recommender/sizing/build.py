@@ -122,6 +122,8 @@ def _unvaried_axes(job: Job, trials: Sequence[Trial]) -> list[str]:
     }
     if job.bounds.worker.gpu:
         bounds["worker_gpu"] = job.bounds.worker.gpu.count
+    if job.bounds.loaders:
+        bounds["loaders"] = job.bounds.loaders
     if job.has_ps:
         bounds |= {"ps": job.bounds.ps.replicas, "ps_cpu": job.bounds.ps.cpu}
     return [

@@ -117,7 +117,7 @@ def _starts(scored: Scored, allowed: NDArray[np.bool_]) -> list[int]:
 
 def measured_ranges(trials: Sequence[Trial]) -> dict[str, tuple[float, float]]:
     """Return the minimum and maximum of every axis that the trials record."""
-    columns = as_columns(trials, AXES)
+    columns = as_columns(trials, (*AXES, "loaders"))
     return {
         axis: (float(np.nanmin(column)), float(np.nanmax(column)))
         for axis, column in columns.items()
@@ -136,6 +136,8 @@ def with_defaults(job: Job, trial: Trial) -> Trial:
         "batch_size": trial.batch_size or job.batch_size_for(trial.workers),
         "worker_cpu": trial.worker_cpu or assumed_cores(bounds.worker),
     }
+    if job.bounds.loaders and trial.loaders is None:
+        known["loaders"] = job.training.loaders
     if job.has_ps:
         known["ps_cpu"] = trial.ps_cpu or assumed_cores(bounds.ps)
     if (gpu := bounds.worker.gpu) and gpu.count[0] == gpu.count[1] and trial.worker_gpu is None:

@@ -27,6 +27,8 @@ SharedBatch = Mapping[int, int]
 RANGE_FACTOR = 2.0
 """An axis may be extrapolated by this factor beyond its supported range."""
 _CORES = ("worker_cpu", "ps_cpu")
+_AS_THE_JOB_SAYS = -1.0  # loaders, where the bounds leave their number as it is
+_MAX_LOADER_COUNTS = 8
 _NOT_LOWERED = (*_CORES, "worker_gpu")
 _MAX_GPU_COUNTS = 8
 
@@ -60,7 +62,10 @@ _MIN_SIZE_STEP = 0.01  # cores
 
 @dataclass(frozen=True)
 class Grid:
-    """Allocations as columns (n,): replicas, cores and GPUs of one replica, batch size per worker."""
+    """Allocations as columns (n,): replicas, cores and GPUs of one replica, batch size and loaders per worker.
+
+    -1 loaders stand for as many as the job says.
+    """
 
     workers: Floats
     ps: Floats
@@ -68,17 +73,19 @@ class Grid:
     ps_cpu: Floats
     batch_size: Floats
     worker_gpu: Floats
+    loaders: Floats
 
     def __len__(self) -> int:
         return len(self.workers)
 
     def columns(self, embedding_bytes: float) -> Columns:
         """Return the columns that a model predicts from, with the size of the job's tables."""
-        return vars(self) | {"embedding_bytes": np.full(len(self), float(embedding_bytes))}
+        loaders = np.where(self.loaders < 0, np.nan, self.loaders)
+        return {**vars(self), "loaders": loaders, "embedding_bytes": np.full(len(self), float(embedding_bytes))}
 
     @property
     def rows(self) -> Floats:
-        """Allocations as rows (n, 6), rounded so that equal allocations compare equal."""
+        """Allocations as rows (n, 7), rounded so that equal allocations compare equal."""
         return np.column_stack(list(vars(self).values())).round(9)
 
     @property
@@ -106,12 +113,13 @@ class Grid:
             int(worker_memory_bytes),
             int(ps_memory_bytes),
             int(self.worker_gpu[i]),
+            loaders=int(self.loaders[i]) if self.loaders[i] >= 0 else None,
         )
 
     @classmethod
     def of_rows(cls, rows: Floats) -> Grid:
-        """Return the grid of distinct rows (n, 6)."""
-        return cls(*np.unique(rows.reshape(-1, 6), axis=0).T)
+        """Return the grid of distinct rows (n, 7)."""
+        return cls(*np.unique(rows.reshape(-1, 7), axis=0).T)
 
 
 def choosable_range(axis: str, supported: tuple[float, float]) -> tuple[float, float]:
@@ -135,8 +143,9 @@ def make_grid(
     """Return allocations within the bounds: all combinations of the values of the axes, and those of the trials.
 
     Steps are fine within twice the `supported_ranges`; without these, within all of the bounds. Without PS, rows have 0
-    PS of 1 core. Without bounds for them, the numbers of GPUs are those of the trials. With a `shared_batch`, workers and
-    batch per worker are among its pairs. The grid has at most about 30,000 rows: the axes get coarser until they fit.
+    PS of 1 core. Without bounds for them, the numbers of GPUs are those of the trials. With a `shared_batch`, workers
+    and batch per worker are among its pairs. The grid has at most about 30,000 rows: the axes get coarser until they
+    fit.
     """
     limits: dict[str, tuple[float, float]] = {
         "workers": bounds.worker.replicas,
@@ -147,7 +156,7 @@ def make_grid(
     }
     gpus = _gpu_counts(bounds, trials)
     any_batch = {"batch_size": (1.0, math.inf)} if shared_batch else {}
-    trial_rows = _trial_rows(trials, limits | any_batch, gpus)
+    trial_rows = _trial_rows(trials, limits | any_batch, gpus, bounds)
     for level in _LEVELS:
         crossed = trial_rows if level.crosses_trials else trial_rows[:0]
         axes = [
@@ -156,9 +165,10 @@ def make_grid(
         ]
         if shared_batch:
             axes[0] = _thinned([float(workers) for workers in shared_batch], level.max_counts)
-        if math.prod(map(len, axes)) * len(gpus) <= _MAX_ROWS:
+        loaders = _loader_counts(bounds, level)
+        if math.prod(map(len, axes)) * len(gpus) * len(loaders) <= _MAX_ROWS:
             break
-    rows = _with_shared_batch(np.concatenate([_product(*axes, gpus), trial_rows]), shared_batch)
+    rows = _with_shared_batch(np.concatenate([_product(*axes, gpus, loaders), trial_rows]), shared_batch)
     rows[rows[:, 1] == 0, 3] = limits["ps_cpu"][0]  # without PS, their cores make no difference
     return Grid.of_rows(rows)
 
@@ -201,6 +211,15 @@ def _gpu_counts(bounds: Bounds, trials: Sequence[Trial]) -> list[float]:
     low, high = bounds.worker.gpu.count
     counts = {float(low), *counts_between(max(low, 1), high, _MAX_GPU_COUNTS)}
     return sorted(counts | {count for count in measured if low <= count <= high})
+
+
+def _loader_counts(bounds: Bounds, level: _Level) -> list[float]:
+    """Return the numbers of loaders to combine with all other values: few ones, and then in even ratios."""
+    if bounds.loaders is None:
+        return [_AS_THE_JOB_SAYS]
+    low, high = bounds.loaders
+    counts = counts_between(max(low, 1), high, min(level.max_counts, _MAX_LOADER_COUNTS)) if high else []
+    return sorted({float(low), *counts})
 
 
 def _with_shared_batch(rows: Floats, shared_batch: SharedBatch | None) -> Floats:
@@ -251,8 +270,9 @@ def _axis(
     return sorted(values | {float(v) for v in coarse if low <= v <= high and not fine_low <= v <= fine_high})
 
 
-def _trial_rows(trials: Sequence[Trial], limits: Ranges, gpus: Sequence[float]) -> Floats:
-    """Return the allocations (n, 6) of the trials within the limits; those without a GPU count get the largest one."""
+def _trial_rows(trials: Sequence[Trial], limits: Ranges, gpus: Sequence[float], bounds: Bounds) -> Floats:
+    """Return the allocations (n, 7) of the trials within the limits; those without a GPU count get the largest one."""
+    low_loaders, high_loaders = bounds.loaders or (_AS_THE_JOB_SAYS, _AS_THE_JOB_SAYS)
     rows = []
     for trial in (each for each in trials if each.worker_gpu is None or each.worker_gpu in gpus):
         row = [
@@ -261,8 +281,9 @@ def _trial_rows(trials: Sequence[Trial], limits: Ranges, gpus: Sequence[float]) 
         ]
         row[3] = row[3] if trial.ps else float(limits["ps_cpu"][0])
         if all(low <= value <= high for value, (low, high) in zip(row, limits.values(), strict=True)):
-            rows.append([*row, float(gpus[-1] if trial.worker_gpu is None else trial.worker_gpu)])
-    return np.array(rows, float).reshape(-1, 6)
+            loaders = low_loaders if trial.loaders is None else min(max(trial.loaders, low_loaders), high_loaders)
+            rows.append([*row, float(gpus[-1] if trial.worker_gpu is None else trial.worker_gpu), float(loaders)])
+    return np.array(rows, float).reshape(-1, 7)
 
 
 def _half_way(name: str, axis: Floats, value: float) -> list[float]:

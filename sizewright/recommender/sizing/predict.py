@@ -73,7 +73,13 @@ def _complete(fitted: Fitted, sizes: Sizes, recommended: Selection | None) -> Gr
             f"{job.name} has training.global_batch_size, but a batch size per worker was given.",
             "Leave it out: it follows from the number of workers.",
         )
+    if sizes.loaders is not None and not job.bounds.loaders:
+        raise InputError(
+            f"{job.name} has no bounds.loaders, but a number of loaders was given.",
+            "Leave it out, or write the bounds and {loaders} in the command.",
+        )
     complete = {"batch_size": job.training.batch_size, "worker_gpu": fitted.evaluation.scored.grid.worker_gpu.max()}
+    complete["loaders"] = job.training.loaders if job.bounds.loaders else fitted.evaluation.scored.grid.loaders.max()
     if recommended:
         complete = {name: getattr(recommended.scored.grid, name)[recommended.chosen] for name in _AXES}
     elif not job.has_ps:

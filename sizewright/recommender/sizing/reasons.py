@@ -12,6 +12,7 @@ from sizewright.models.memory._base import MEMORY_STEP_BYTES, rounded_up
 from sizewright.models.memory.memory_model import MARGIN
 from sizewright.models.prior import JobCurve
 from sizewright.models.table import ALLOCATION_AXES
+from sizewright.recommender.sizing.bottleneck import bottleneck
 from sizewright.recommender.sizing.caps import MEASURABLE_CAPS, beyond_supported
 from sizewright.recommender.sizing.quality import untested_workers_warning
 from sizewright.recommender.sizing.result import Selection
@@ -54,6 +55,7 @@ def reasons(selection: Selection) -> Iterator[Reason]:
     yield from _ceiling_reason(job, explanation.ceiling, selection.trials)
     if explanation.host_sd >= _MIN_HOST_SD:
         yield Reason.of("host_state", host_sd=explanation.host_sd)
+    yield from bottleneck(selection)
     yield from _one_more_worker(scored, chosen)
     yield from beyond_supported(selection.evaluation.cap_input, chosen)
     yield _memory_reason(selection)
@@ -94,7 +96,7 @@ def _one_more_worker(scored: Scored, chosen: int) -> Iterator[Reason]:
     """Compare the target with the allocation that has one more worker, if the grid contains it."""
     grid = scored.grid
     alike = grid.workers == grid.workers[chosen] + 1
-    for column in (grid.ps, grid.worker_cpu, grid.ps_cpu, grid.batch_size, grid.worker_gpu):
+    for column in (grid.ps, grid.worker_cpu, grid.ps_cpu, grid.batch_size, grid.worker_gpu, grid.loaders):
         alike &= column == column[chosen]
     if not alike.any() or not scored.price_per_hour[chosen]:
         return

@@ -81,6 +81,7 @@ class Selection:
     def measured_rates(self) -> list[float]:
         """Return the samples/s of the trials at the chosen allocation, with full tables."""
         axes = [axis for axis in vars(self.scored.grid) if self.job.has_ps or not axis.startswith("ps")]
+        axes = [axis for axis in axes if self.job.bounds.loaders or axis != "loaders"]
         chosen = [float(getattr(self.scored.grid, axis)[self.chosen]) for axis in axes]
         trials = [with_defaults(self.job, trial) for trial in self.trials if (trial.table_scale or 1.0) == 1.0]
         return [
@@ -95,14 +96,14 @@ class Selection:
         if not memory.known(role):
             return None
         if role == "worker":
-            return float(memory.worker_bytes(grid.batch_size[row])[0])
+            return float(memory.worker_bytes(grid.batch_size[row], grid.loaders[row])[0])
         return float(memory.ps_bytes(grid.ps[row], grid.workers[row], batch_size=grid.batch_size[row])[0])
 
     def needed_bytes(self, role: Role) -> float:
         """Return the bytes that a replica of the role needs at the target, with the margin, before rounding."""
         memory, grid, row = self.evaluation.memory, self.scored.grid, [self.chosen]
         if role == "worker":
-            return float(memory.worker_request_bytes(grid.batch_size[row])[0])
+            return float(memory.worker_request_bytes(grid.batch_size[row], grid.loaders[row])[0])
         return float(memory.ps_request_bytes(grid.ps[row], grid.workers[row], grid.batch_size[row])[0])
 
 

@@ -127,7 +127,7 @@ class Scorer:
         slowest = lower
         if job.objective == "deadline":
             slowest, _ = self.model.predict_interval(columns, DEADLINE_COVERAGE)
-        worker_memory = self._request("worker", self.memory.worker_request_bytes(grid.batch_size), grid)
+        worker_memory = self._request("worker", self.memory.worker_request_bytes(grid.batch_size, grid.loaders), grid)
         ps_memory = self._request("ps", self.memory.ps_request_bytes(grid.ps, grid.workers, grid.batch_size), grid)
         if worker_memory_bytes is not None:
             worker_memory = np.full(len(grid), worker_memory_bytes)

@@ -8,6 +8,7 @@ from itertools import compress
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from sizewright.datasets.trials.trial import Trial
 from sizewright.errors import NotEnoughDataError
@@ -24,13 +25,15 @@ from sizewright.recommender.sizing.pareto import pareto_front
 from sizewright.recommender.sizing.prior_check import check_prior
 from sizewright.recommender.sizing.request import SizingRequest
 from sizewright.recommender.sizing.result import Fitted, PriorEvidence, Selection
-from sizewright.recommender.sizing.scoring import roles_without_cores
+from sizewright.recommender.sizing.scoring import Scored, roles_without_cores
 from sizewright.spec import Job, Recommendation
 from sizewright.spec.reason import Reason
 
 _MAX_REPEAT_RATIO = 1.5
 """Repeats of one allocation differ by a few per cent on one host; beyond this factor they contradict each other."""
 _MAX_NAMED_CONFLICTS = 3
+_SAME_OBJECTIVE = 0.01
+"""Loaders that save less than this share of the objective are not asked for."""
 
 
 def recommend(request: SizingRequest) -> Recommendation:
@@ -83,6 +86,14 @@ def fit(request: SizingRequest) -> Fitted | Recommendation:
     return Fitted(request=request, recorded=recorded, trials=trials, model=model, evaluation=evaluation, prior=evidence)
 
 
+def _with_fewest_loaders(scored: Scored, allowed_rows: NDArray[np.int64], chosen: int) -> int:
+    """Return the row that differs from the chosen one in its loaders alone, has the fewest, and is hardly worse."""
+    axes = [column for name, column in vars(scored.grid).items() if name != "loaders"]
+    alike = allowed_rows[np.all([column[allowed_rows] == column[chosen] for column in axes], axis=0)]
+    good = alike[scored.objective[alike] <= (1 + _SAME_OBJECTIVE) * scored.objective[chosen]]
+    return int(good[np.argmin(scored.grid.loaders[good])])
+
+
 def choose(fitted: Fitted) -> Selection | Recommendation:
     """Return the allowed allocation with the lowest objective, or why there is none to decide for."""
     request, recorded, model = fitted.request, fitted.recorded, fitted.model
@@ -97,7 +108,7 @@ def choose(fitted: Fitted) -> Selection | Recommendation:
         return infeasible(request, recorded, model, evidence, evaluation.rulings)
     scored = evaluation.scored
     allowed_rows = np.flatnonzero(evaluation.allowed)
-    chosen = scored.best(allowed_rows)
+    chosen = _with_fewest_loaders(scored, allowed_rows, scored.best(allowed_rows))
     front = allowed_rows[pareto_front(scored.throughput[allowed_rows], scored.cost[allowed_rows])]
     return Selection(
         job=request.job,

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from sizewright.errors import JobError
-from sizewright.spec import Job, Resources, Role
+from sizewright.spec import Allocation, Job, Resources, Role
 from sizewright.spec.command import PLACEHOLDERS
 
 _PLACEHOLDER = re.compile("{(" + "|".join(PLACEHOLDERS) + ")}")
@@ -42,12 +42,12 @@ class ReplicaCommand(NamedTuple):
     env: dict[str, str]
 
 
-def make_start(job: Job, slots: Sequence[ReplicaSlot], me: ReplicaSlot, batch_size: int) -> ReplicaCommand:
+def make_start(job: Job, slots: Sequence[ReplicaSlot], me: ReplicaSlot, allocation: Allocation) -> ReplicaCommand:
     """Return the command for the slot `me`."""
     command = job.command
     assert command is not None
     workers, ps = (sum(slot.role == role for slot in slots) for role in ("worker", "ps"))
-    values = placeholders(job, workers, ps, me.size.cpu, me.role, me.number, batch_size)
+    values = placeholders(job, workers, ps, me.size.cpu, me.role, me.number, allocation)
     env = {f"SIZEWRIGHT_{name.upper()}": str(value) for name, value in values.items() if value is not None}
     # As torchrun does; more threads than cores only wait for each other.
     env["OMP_NUM_THREADS"] = str(max(1, math.ceil(me.size.cpu)))
@@ -58,7 +58,7 @@ def make_start(job: Job, slots: Sequence[ReplicaSlot], me: ReplicaSlot, batch_si
 
 
 def placeholders(
-    job: Job, workers: int, ps: int, cores: float, role: Role, index: int | str, batch_size: int
+    job: Job, workers: int, ps: int, cores: float, role: Role, index: int | str, allocation: Allocation
 ) -> dict[str, object]:
     """Return the values of the placeholders of a command.
 
@@ -67,8 +67,9 @@ def placeholders(
     if job.command and job.command.takes_samples and job.samples is None:
         raise JobError("The command uses {samples}, but the job has no number of samples.", "Set training.samples.")
     return {
-        "batch_size": batch_size,
+        "batch_size": allocation.batch_size,
         "samples": job.samples,
+        "loaders": job.loaders_at(allocation) if job.command and job.command.takes_loaders else None,
         "workers": workers,
         "ps": ps,
         "cores": f"{cores:g}",

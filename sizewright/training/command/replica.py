@@ -10,7 +10,7 @@ import signal
 import socket
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Literal, NamedTuple
 
@@ -128,11 +128,13 @@ class CommandReplica:
         new_reports = [report for report in list(self._reports.history) if report.samples > self._samples_passed_on]
         self._samples_passed_on = last.samples
         gpu = self._gpu_watch.use if self._gpu_watch else GpuUse()
+        cpu_s = self._group.cpu_used_s() if self._group else sum(map(_cpu_s, processes))
         metrics = ReplicaMetrics(
             role=self.slot.role,
             index=self.slot.number,
             at_s=now,
-            cpu_s=self._group.cpu_used_s() if self._group else sum(map(_cpu_s, processes)),
+            cpu_s=cpu_s,
+            loader_cpu_s=self._loader_cpu_s(processes, cpu_s),
             throttled_s=self._group.throttled_s() if self._group else 0.0,
             runqueue_s=sum(runqueue_s(process.pid) for process in processes),
             memory_peak_bytes=self._memory_peak(processes),
@@ -154,6 +156,13 @@ class CommandReplica:
             exit_code=exit_code,
             orphans=len(processes) if exit_code is not None else 0,
         )
+
+    def _loader_cpu_s(self, processes: Sequence[psutil.Process], cpu_s: float) -> float | None:
+        """Return the CPU seconds of processes that report no samples; None where it is not known which ones report."""
+        training = [process for process in processes if process.pid in self._reports.processes]
+        if not training or len(training) < len(self._reports.processes):
+            return None
+        return max(0.0, cpu_s - sum(map(_cpu_s, training)))
 
     def why(self) -> Death:
         """Return the cause of the replica's end, with the last lines of its log."""

@@ -57,6 +57,8 @@ class Reports:
         """The last line whose count is not valid."""
         self.counts_from_zero = False
         """Return whether it reports samples since its last line, so that its count restarts at 0 with each start."""
+        self.processes: frozenset[int] = frozenset()
+        """The processes that report by `log_samples`."""
         self._earlier_epochs = 0  # samples of earlier epochs, if the count restarts with each epoch
         self._progress = progress
         self._batch_size = batch_size
@@ -74,8 +76,10 @@ class Reports:
     def read_log(self) -> None:
         """Read the progress that the replica's processes have logged with `log_samples`."""
         if self._progress.source == "log_samples":
-            readings = [reading for reading in read_progress(self._folder).values() if reading.steps]
+            by_process = {process: each for process, each in read_progress(self._folder).items() if each.steps}
+            readings = list(by_process.values())
             if readings:
+                self.processes = frozenset(by_process)
                 self._add(add_up(readings))
 
     def _read_json(self, text: str, at_s: float) -> None:

@@ -44,11 +44,10 @@ class Run:
         """Start every replica. Raise JobError if the command cannot be started."""
         sizes = [(role, i, size) for role in ROLES for i, size in enumerate(self.allocation.each(role))]
         slots = [self._place.slot(*each) for each in sizes]
-        batch_size = self.allocation.batch_size
         for slot in slots:
-            replica = self._place.replica(self._job, slot, batch_size, self.folder)
+            replica = self._place.replica(self._job, slot, self.allocation.batch_size, self.folder)
             self._replicas.append(replica)
-            start = make_start(self._job, slots, slot, batch_size)
+            start = make_start(self._job, slots, slot, self.allocation)
             replica.start(start._replace(env={**self._place.device_env(slots, slot), **start.env, **env}))
 
     def hold(self) -> None:

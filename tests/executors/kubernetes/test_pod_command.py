@@ -82,7 +82,7 @@ def test_replicas_start_like_those_of_the_engine(name: str, rendezvous: str) -> 
     assert set(replica_containers) == {role for role, _ in launch.target.groups}
     for slot in slots:
         words, env = as_started(replica_containers[slot.role], slot.number)
-        expected = make_start(launch.job, slots, slot, 64)
+        expected = make_start(launch.job, slots, slot, launch.target)
         assert words == list(expected.words)
         expected_env = dict(expected.env)
         if name in ("kubeflow", "dlrover") and rendezvous == "tf_config":

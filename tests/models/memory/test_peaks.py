@@ -5,7 +5,7 @@ import pytest
 
 from sizewright.formatting import MIB
 from sizewright.models.memory.memory_model import MemoryModel
-from sizewright.models.memory.peaks import line_over, log_errors, oom_probability
+from sizewright.models.memory.peaks import log_errors, oom_probability, plane_over
 from sizewright.spec import Job, Model, Tables
 
 
@@ -30,10 +30,10 @@ def test_oom_probability_without_measurements_is_uncertain() -> None:
 
 def test_no_peak_lies_above_the_line() -> None:
     x, peaks = np.array([1.0, 2.0, 3.0]), np.array([10.0, 13.0, np.nan])
-    base, slope = line_over(x, peaks)
+    base, slope = plane_over(peaks, x)
     assert (base, slope) == pytest.approx((7.0, 3.0))
-    assert line_over(x, np.full(3, np.nan)) == (0.0, 0.0)
-    assert line_over(np.ones(2), peaks[:2]) == (13.0, 0.0)
+    assert plane_over(np.full(3, np.nan), x) == (0.0, 0.0)
+    assert plane_over(peaks[:2], np.ones(2)) == (13.0, 0.0)
 
 
 def test_batch_sizes_determine_the_bytes_per_sample() -> None:

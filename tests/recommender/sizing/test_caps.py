@@ -31,7 +31,7 @@ ROWS = [(1, 1, 1.0, 0.5), (2, 1, 1.0, 0.5), (2, 2, 2.0, 1.0), (4, 1, 0.5, 0.5), 
 
 def candidates(rows: list[tuple[float, ...]] = ROWS, job: Job | None = None, **change: Any) -> CapInput:
     columns = [np.array(column, float) for column in zip(*rows, strict=True)]
-    grid = Grid(*columns, np.full(len(rows), 256.0), np.zeros(len(rows)))
+    grid = Grid(*columns, np.full(len(rows), 256.0), np.zeros(len(rows)), np.full(len(rows), -1.0))
     size = len(rows)
     known = {
         "cluster": None,

@@ -7,6 +7,8 @@ import pytest
 from sizewright.spec import Allocation, Job, Resources, Role
 from sizewright.training.command.rendezvous import ReplicaSlot, make_start
 
+ALLOCATION = Allocation.of(1, 0, 1.0, 1.0, 64)
+
 
 def job(rendezvous: str, run: str = "python train.py", **command: object) -> Job:
     return Job.model_validate({"command": {"run": run, "rendezvous": rendezvous, **command}})
@@ -26,7 +28,7 @@ def slots(**counts: int) -> list[ReplicaSlot]:
 
 def test_torchrun_variables_give_the_rank_and_the_address_of_rank_0() -> None:
     workers = slots(worker=3)
-    envs = [make_start(job("torchrun"), workers, me, 64).env for me in workers]
+    envs = [make_start(job("torchrun"), workers, me, ALLOCATION).env for me in workers]
     assert [env["RANK"] for env in envs] == ["0", "1", "2"]
     assert {env["WORLD_SIZE"] for env in envs} == {"3"}
     assert {(env["MASTER_ADDR"], env["MASTER_PORT"]) for env in envs} == {("10.0.0.1", "7000")}
@@ -36,7 +38,7 @@ def test_torchrun_variables_give_the_rank_and_the_address_of_rank_0() -> None:
 
 def test_tf_config_lists_the_cluster_without_its_evaluator() -> None:
     all_slots = slots(worker=2, ps=1, chief=1, evaluator=1)
-    configs = [json.loads(make_start(job("tf_config"), all_slots, me, 64).env["TF_CONFIG"]) for me in all_slots]
+    configs = [json.loads(make_start(job("tf_config"), all_slots, me, ALLOCATION).env["TF_CONFIG"]) for me in all_slots]
     assert all(
         each["cluster"]
         == {"chief": ["10.0.0.1:7003"], "worker": ["10.0.0.1:7000", "10.0.0.2:7001"], "ps": ["10.0.0.1:7002"]}
@@ -53,7 +55,7 @@ def test_tf_config_lists_the_cluster_without_its_evaluator() -> None:
 
 def test_hosts_are_listed_by_role() -> None:
     all_slots = slots(worker=2, ps=2)
-    env = make_start(job("hosts"), all_slots, all_slots[3], 64).env
+    env = make_start(job("hosts"), all_slots, all_slots[3], ALLOCATION).env
     assert env["WORKER_HOSTS"] == "10.0.0.1:7000,10.0.0.2:7001"
     assert env["PS_HOSTS"] == "10.0.0.1:7002,10.0.0.2:7003"
     assert (env["JOB_NAME"], env["TASK_INDEX"]) == ("ps", "1")
@@ -63,7 +65,7 @@ def test_hosts_are_listed_by_role() -> None:
 def test_placeholders_are_filled_and_other_braces_kept() -> None:
     hosts_job = job("hosts", run="run --b {batch_size} --j '{\"a\": 1}' {role}-{index}", env={"N": "{workers}/{ps}"})
     all_slots = slots(worker=2, ps=1)
-    start = make_start(hosts_job, all_slots, all_slots[1], 96)
+    start = make_start(hosts_job, all_slots, all_slots[1], Allocation.of(1, 1, 1.0, 1.0, 96))
     assert start.words == ("run", "--b", "96", "--j", '{"a": 1}', "worker-1")
     assert start.env["N"] == "2/1"
     assert start.env["SIZEWRIGHT_BATCH_SIZE"] == "96"
@@ -115,6 +117,16 @@ def test_hash_covers_the_command() -> None:
 
 def test_cluster_without_ps_names_none() -> None:
     workers = slots(worker=2)
-    config = json.loads(make_start(job("tf_config"), workers, workers[1], 64).env["TF_CONFIG"])
+    config = json.loads(make_start(job("tf_config"), workers, workers[1], ALLOCATION).env["TF_CONFIG"])
     assert config == {"cluster": {"worker": ["10.0.0.1:7000", "10.0.0.2:7001"]}, "task": {"type": "worker", "index": 1}}
-    assert make_start(job("hosts"), workers, workers[1], 64).env["PS_HOSTS"] == ""  # whatever it inherits
+    assert make_start(job("hosts"), workers, workers[1], ALLOCATION).env["PS_HOSTS"] == ""  # whatever it inherits
+
+
+def test_loaders_are_those_of_the_allocation_or_else_of_the_job() -> None:
+    workers = slots(worker=1)
+    described = Job.model_validate({"command": {"run": "python t.py --loaders {loaders}"}, "training": {"loaders": 2}})
+    start = make_start(described, workers, workers[0], ALLOCATION)
+    assert start.words[-1] == start.env["SIZEWRIGHT_LOADERS"] == "2"
+    more = ALLOCATION.model_copy(update={"loaders": 5})
+    assert make_start(described, workers, workers[0], more).words[-1] == "5"
+    assert "SIZEWRIGHT_LOADERS" not in make_start(job("torchrun"), workers, workers[0], ALLOCATION).env

@@ -1,0 +1,213 @@
+"""Workers that are fed by loader processes of their own: the rate of training, limited by that of loading.
+
+    throughput = (base^-γ + (w·L·λ)^-γ)^(-1/γ),  or 1 / (1 / base + 1 / (w·λ₀)) where a worker loads itself (L = 0)
+
+w workers have L loaders each, and λ is the samples/s of one loader. `base` predicts what the workers would train if
+they never waited for data: it is fitted to x / (1 - q), where x is the measured throughput and q the share of a step
+that waits for data, but not above what the cores allow by the CPU seconds of a sample. Where a worker uses all its
+cores, more loaders bring nothing, so x itself is taken. λ is the mean of x / (w·L) over the trials that wait; trials
+that do not wait say only that it is no less. The smooth minimum is that of a pipeline whose stages vary from step to
+step.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import ndtri
+from typing_extensions import Self
+
+from sizewright.models._base import BaseThroughputModel, Explanation, Kind, check_interval
+from sizewright.models.default.predictor import AUXILIARY_COLUMNS
+from sizewright.models.table import AXES, Table, as_columns, filled, successful
+
+Floats = NDArray[np.float64]
+
+_SHARPNESS = 16.0
+"""γ: two equal rates give 96 % of each."""
+_MIN_WAIT = 0.05
+"""A trial waits for data if its steps do so for this share of their time."""
+_BUSY = 0.9
+"""A worker that uses this share of its cores is limited by them."""
+_MIN_SD, _UNMEASURED_SD = 0.03, 0.3
+_RESERVE = 1.3
+"""Loaders for which no trial has waited are taken to deliver so many times what was trained."""
+_OF_LOADING = ("loaders", "loader_cpu_used", "phase_data_s", "phase_compute_s")
+_OF_BASE = (
+    *AXES,
+    "worker_gpu",
+    "sync",
+    "table_scale",
+    "throughput",
+    *AUXILIARY_COLUMNS,
+    "worker_cpu_used",
+    "ps_cpu_used",
+)
+_COLUMNS = tuple(dict.fromkeys((*_OF_BASE, *_OF_LOADING)))
+
+
+class Loading(NamedTuple):
+    """What a worker's loaders can deliver."""
+
+    samples_per_s: float
+    """λ, of one loader."""
+    sd: float
+    """Standard deviation of its logarithm."""
+    cpu_s: float | None
+    """CPU seconds that loading a sample takes, where trials tell loaders apart."""
+    alone_samples_per_s: float
+    """Of a worker that loads itself."""
+
+
+class LoadingModel(BaseThroughputModel):
+    """The rate of `base` with loaders that may be too few; without trials that record loaders it is `base` itself."""
+
+    name = "loading"
+
+    def __init__(self, base: BaseThroughputModel) -> None:
+        self.base = base
+        self.min_trials = base.min_trials
+        self.prior_ranges = base.prior_ranges
+
+    def fit(self, X: Table, y: Any = None) -> Self:
+        """Learn from successful trials. Raises what the `fit` of `base` raises."""
+        columns = as_columns(X, _COLUMNS)
+        if y is not None:
+            columns["throughput"] = np.asarray(y, float)
+        has_phases = np.isfinite(columns["phase_data_s"]) | np.isfinite(columns["phase_compute_s"])
+        known = successful(X) & np.isfinite(columns["loaders"]) & has_phases & (columns["throughput"] > 0)
+        self.loading_: Loading | None = None
+        if not known.any():
+            self.base_ = self.base.fit(X, y)
+            return self
+        rows = {name: column[successful(X)] for name, column in columns.items()}
+        trials = {name: column[known] for name, column in columns.items()}
+        wait = _waiting_share(trials)
+        faster = np.ones(len(known))
+        faster[known] = _rates_without_waiting(trials, wait) / trials["throughput"]
+        for name in ("throughput", "worker_cpu_used"):  # a sample takes the same CPU seconds
+            rows[name] = rows[name] * faster[successful(X)]
+        self.base_ = self.base.fit(rows)
+        self.loading_ = _loading(trials, wait)
+        return self
+
+    def predict(self, X: Table) -> Floats:  # noqa: D102
+        return self._limited(self.base_.predict(X), X)
+
+    def predict_interval(  # noqa: D102
+        self, X: Table, coverage: float = 0.9, kind: Kind = "trial"
+    ) -> tuple[Floats, Floats]:
+        return self.predict_with_interval(X, coverage)[1:] if kind == "trial" else self._interval(X, coverage, kind)
+
+    def predict_with_interval(self, X: Table, coverage: float = 0.9) -> tuple[Floats, Floats, Floats]:  # noqa: D102
+        rates, lower, upper = self.base_.predict_with_interval(X, coverage)
+        spread = self._spread(coverage)
+        return self._limited(rates, X), self._limited(lower, X, 1 / spread), self._limited(upper, X, spread)
+
+    def _interval(self, X: Table, coverage: float, kind: Kind) -> tuple[Floats, Floats]:
+        check_interval(coverage, kind)
+        lower, upper = self.base_.predict_interval(X, coverage, kind)
+        spread = self._spread(coverage)
+        return self._limited(lower, X, 1 / spread), self._limited(upper, X, spread)
+
+    def curves(self, X: Table, count: int, rng: np.random.Generator) -> Floats:  # noqa: D102
+        curves = self.base_.curves(X, count, rng)
+        if self.loading_ is None:
+            return curves
+        factors = np.exp(self.loading_.sd * rng.standard_normal((len(curves), 1)))
+        return self._limited(curves, X, factors)
+
+    def support(self, X: Table) -> Floats:  # noqa: D102
+        return self.base_.support(X)
+
+    def within_run(self) -> LoadingModel:  # noqa: D102
+        return LoadingModel(self.base.within_run())
+
+    def explain(self) -> Explanation:  # noqa: D102
+        explanation = self.base_.explain()
+        if self.loading_ is None:
+            return explanation
+        parameters = {"loader_samples_per_s": self.loading_.samples_per_s}
+        equations = {"loader_samples_per_s": "throughput ≤ w·L·λ"}
+        return replace(
+            explanation,
+            parameters=explanation.parameters | parameters,
+            equations=explanation.equations | equations,
+        )
+
+    def training_rates(self, X: Table) -> Floats:
+        """Return the samples/s (n,) that the workers would train if they never waited for data."""
+        return self.base_.predict(X)
+
+    def loading_rates(self, X: Table) -> Floats:
+        """Return the samples/s (n,) that the loaders deliver; infinite where nothing is known of them."""
+        columns = as_columns(X, ("workers", "loaders"))
+        workers, loaders = columns["workers"], columns["loaders"]
+        if self.loading_ is None:
+            return np.full(len(workers), np.inf)
+        per_worker = np.where(loaders > 0, loaders * self.loading_.samples_per_s, self.loading_.alone_samples_per_s)
+        return np.asarray(np.where(np.isfinite(loaders), workers * per_worker, np.inf))
+
+    def _limited(self, rates: Floats, X: Table, factor: Floats | float = 1.0) -> Floats:
+        """Return rates of training (..., n), limited by loaders whose rate is changed by a factor."""
+        if self.loading_ is None:
+            return rates
+        loading = self.loading_rates(X) * factor
+        alone = as_columns(X, ("loaders",))["loaders"] == 0
+        in_turn = 1 / (1 / rates + 1 / loading)
+        slower = np.minimum(rates, loading)
+        at_once = slower * (1 + (slower / np.maximum(rates, loading)) ** _SHARPNESS) ** (-1 / _SHARPNESS)
+        return np.asarray(np.where(alone, in_turn, at_once))
+
+    def _spread(self, coverage: float) -> float:
+        """Return the factor by which the rate of loaders may be higher, at the end of an interval."""
+        return float(np.exp(ndtri(0.5 + coverage / 2) * self.loading_.sd)) if self.loading_ else 1.0
+
+
+def _waiting_share(trials: dict[str, Floats]) -> Floats:
+    """Return the share of a step (n,) in which a worker waits for data, or loads it."""
+    step_s = trials["workers"] * trials["batch_size"] / trials["throughput"]
+    return np.clip(filled(trials["phase_data_s"] / step_s, 0.0), 0.0, 0.99)
+
+
+def _is_limited_by_cores(trials: dict[str, Floats]) -> NDArray[np.bool_]:
+    """Return which workers (n,) use all their cores; none of those whose use is not known."""
+    return np.asarray(filled(trials["worker_cpu_used"] / trials["worker_cpu"], 0.0) >= _BUSY)
+
+
+def _rates_without_waiting(trials: dict[str, Floats], wait: Floats) -> Floats:
+    """Return the samples/s (n,) that the trials would have had with loaders enough."""
+    rates = trials["throughput"]
+    cores_allow = filled(trials["worker_cpu"] / trials["worker_cpu_used"], np.inf) * rates
+    without = np.maximum(np.minimum(rates / (1 - wait), cores_allow), rates)
+    limited = (wait < _MIN_WAIT) | _is_limited_by_cores(trials)
+    return np.where(limited, rates, without)
+
+
+def _loading(trials: dict[str, Floats], wait: Floats) -> Loading:
+    """Return the rate of a loader: from the trials that wait for data, or at least that of the fastest one."""
+    loaders = trials["loaders"]
+    per_worker = trials["throughput"] / trials["workers"]
+    fed = loaders > 0
+    waits = (wait >= _MIN_WAIT) & ~_is_limited_by_cores(trials)
+    measured = per_worker[fed & waits] / loaders[fed & waits]
+    at_least = per_worker[fed] / loaders[fed]
+    alone = trials["batch_size"] / np.maximum(filled(trials["phase_data_s"], 0.0), 1e-9)
+    alone = alone[~fed & (wait > 0)]
+    if len(measured):
+        logs = np.log(measured)
+        rate, sd = float(np.exp(logs.mean())), max(float(logs.std()), _MIN_SD)
+    elif len(at_least):
+        rate, sd = _RESERVE * float(at_least.max()), _UNMEASURED_SD
+    else:
+        rate, sd = float(np.median(alone)) if len(alone) else float("inf"), _UNMEASURED_SD
+    cpu = (trials["loader_cpu_used"] / per_worker)[fed & np.isfinite(trials["loader_cpu_used"])]
+    return Loading(
+        samples_per_s=rate,
+        sd=sd,
+        cpu_s=float(np.median(cpu)) if len(cpu) else None,
+        alone_samples_per_s=float(np.median(alone)) if len(alone) else rate,
+    )
