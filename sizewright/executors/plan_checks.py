@@ -63,11 +63,11 @@ def check_current(plan: Plan, is_current: bool, current: str) -> None:
         )
 
 
-def check_may_restart(plan: Plan, job: str, may_restart: bool) -> None:
-    """Raise InputError where a plan needs a restart of its job, and none is allowed."""
+def check_may_restart(job: str, may_restart: bool) -> None:
+    """Raise InputError where a change needs a restart of its job, and none is allowed."""
     if not may_restart:
         raise InputError(
-            f"Plan {plan.id} would restart {job}, which the guardrails do not allow.",
+            f"This change would restart {job}, which is not allowed.",
             "Plan a change that the platform makes while the job runs, or allow restarts.",
         )
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
+from sizewright.errors import InputError
 from sizewright.executors.kubernetes.cluster_executor import MAX_WORKERS, ClusterExecutor
 from sizewright.executors.kubernetes.container_spec import (
     ContainerSpec,
@@ -32,6 +33,7 @@ class BatchJobs(ClusterExecutor):
     roles: ClassVar[Mapping[Role, str]] = {"worker": "job"}
     discovery = Discovery("Job")
     resizes_pods = True
+    scales_in_queues = True
     labels = PodLabels(
         "batch.kubernetes.io/job-name", "batch.kubernetes.io/job-name", "batch.kubernetes.io/job-completion-index"
     )
@@ -51,9 +53,14 @@ class BatchJobs(ClusterExecutor):
         counter = Counter(spec, ("parallelism", "completions") if _is_elastic(spec) else ("parallelism",))
         return [ContainerSpec("spec", spec, training_container(spec.get("template"), self.containers, "spec"), counter)]
 
-    def worker_limits(self, job_object: Mapping[str, Any]) -> tuple[int, int] | None:
-        """Return the limits of an indexed Job, which has as many completions as pods; work items fix the number."""
-        return (1, MAX_WORKERS) if _is_elastic(expect_mapping(job_object.get("spec"), "spec")) else None
+    def worker_limits(self, job_object: Mapping[str, Any]) -> tuple[int, int]:
+        """Return the limits of an indexed Job. Raises InputError for one whose completions are work items."""
+        if _is_elastic(expect_mapping(job_object.get("spec"), "spec")):
+            return 1, MAX_WORKERS
+        raise InputError(
+            "The number of workers of this Job cannot change while it runs.",
+            "Make it an indexed Job with as many completions as pods.",
+        )
 
     def role_names(self, document: YamlMap) -> dict[Role, str]:
         """Return the Job's name for the workers: its pods have no label for a role."""

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
+from functools import partial
 from typing import Any, NamedTuple
 
 from sizewright.datasets.trials.trial import Trial
@@ -31,7 +32,7 @@ from sizewright.operator.job_kinds import JobKind, job_kinds
 from sizewright.operator.labels import annotations_of, name_of
 from sizewright.operator.metrics import OperatorMetrics
 from sizewright.operator.trial_jobs import TrialJobs, TrialSettings
-from sizewright.operator.tuner import RESIZED, SCALED, Tuner, TuningSettings, may_change
+from sizewright.operator.tuner import RESIZED, SCALED, Tuner, TuningSettings
 from sizewright.recommender.control.auto_scale import Scaling
 from sizewright.recommender.control.scaler import AutoScaler
 from sizewright.runtime.guardrails import check_rails
@@ -42,6 +43,8 @@ _LOG = logging.getLogger(__name__)
 _FIRST_RETRY_S, _MAX_RETRY_S = 10.0, 300.0
 _FRESH_S = 5.0
 """A job that was listed earlier is read again before it is sized."""
+_MAX_TUNING_S = 10.0
+"""Running jobs are looked at for so long in one turn."""
 _IMMUTABLE = "immutable"
 """The word with which servers and webhooks refuse to let a field change, with 422 or 403."""
 _MAX_MESSAGE = 1000  # characters of an Event's message: the server takes 1024
@@ -144,7 +147,7 @@ class Operator:
 
     def turn(self) -> int:
         """Handle the jobs that are due, and return how many that were."""
-        handled, unread = 0, set[tuple[str, str]]()
+        handled, unread, running = 0, set[tuple[str, str]](), list[tuple[JobKind, dict[str, Any]]]()
         self.errors, self._known_jobs, self._seen = [], None, set()
         self._restore()
         self._keep(self._trials.look(self._kinds, self._settings.namespaces))
@@ -164,11 +167,8 @@ class Operator:
             for job_object in found:
                 if kind.is_suspended(job_object) and not _is_sized(job_object) and self._measures(job_object):
                     measured.add(_uid(job_object))
-                if self._may_tune(kind, job_object):
-                    began_s = self._clock()
-                    self._check()
-                    if self._tuner.tune(kind, job_object):
-                        self._pause_since(began_s)
+                if self._may_tune(kind, job_object) and self._tuner.late_s(job_object) >= 0:
+                    running.append((kind, job_object))
                 if not self._is_due(job_object):
                     continue
                 if kind.is_suspended(job_object):
@@ -179,6 +179,7 @@ class Operator:
                     self._pause_since(began_s)
                 else:
                     self._tell_of_running(kind, job_object)
+        self._tune(running)
         if not self._settings.dry_run:
             self._check()
             self._keep(self._trials.end_all_but(measured, unread))
@@ -197,6 +198,16 @@ class Operator:
             self._metrics.failed()
             self.errors.append(error)
 
+    def _tune(self, running: Sequence[tuple[JobKind, dict[str, Any]]]) -> None:
+        """Look at running jobs, for so long that jobs that are to be sized do not wait much for them."""
+        began_s = self._clock()
+        for kind, listed in sorted(running, key=lambda each: -self._tuner.late_s(each[1])):
+            if self._clock() - began_s > _MAX_TUNING_S:
+                return  # the others are due in the next turn
+            self._check()
+            self._metrics.alive()
+            self._tuner.tune(kind, listed, partial(self._may_tune, kind))
+
     def _pause_since(self, began_s: float) -> None:
         """Wait, so that no more jobs are handled in a second than may be."""
         self._metrics.alive()
@@ -210,7 +221,7 @@ class Operator:
             and not kind.is_suspended(job_object)
             and not job_object["metadata"].get("deletionTimestamp")
             and kind.executor.end_status(job_object) is None
-            and any(may_change(self._settings.tuning, job_object))
+            and any(self._tuner.may_change(job_object))
         )
 
     def _keep(self, errors: Iterable[SizewrightError]) -> None:
@@ -387,7 +398,7 @@ class Operator:
             if since_s is None:
                 since = datetime.fromtimestamp(self._now(), timezone.utc).isoformat(timespec="seconds")
                 self._api.change(current, {"metadata": {"annotations": {labels.FAILING_SINCE: since}}})
-            elif left_s <= 0 and _asks_to_start(current):
+            elif left_s <= 0 and (_asks_to_start(current) or _waits_for_queue(current)):
                 self._give_up(kind, current)
         except SizewrightError as failure:
             _LOG.warning(f"{name_of(current)}: {failure}")
@@ -449,6 +460,13 @@ def _asks_to_start(job_object: Mapping[str, Any]) -> bool:
     of_job = job_object["metadata"]["labels"]
     is_queued = QUEUE_LABEL in of_job or labels.QUEUE in annotations_of(job_object)
     return of_job[labels.SIZE] == labels.START and not is_queued
+
+
+def _waits_for_queue(job_object: Mapping[str, Any]) -> bool:
+    """Return whether a job enters a queue of Kueue, and starts from there, once the operator lets it."""
+    of_job = job_object["metadata"]["labels"]
+    waits = labels.QUEUE in annotations_of(job_object) and QUEUE_LABEL not in of_job
+    return waits and of_job[labels.SIZE] == labels.START
 
 
 def _annotations(job_object: Mapping[str, Any], decision: Decision) -> dict[str, str | None]:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import logging
+import math
+import re
 import tempfile
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
@@ -14,14 +16,14 @@ from typing import Any
 from sizewright.errors import InputError, SizewrightError
 from sizewright.executors.kubernetes.api import KubeApi
 from sizewright.executors.kubernetes.cluster_executor import ClusterExecutor
-from sizewright.executors.plan_annotations import read_plan
+from sizewright.executors.kubernetes.objects import seconds_of
+from sizewright.executors.plan_annotations import APPLIED_AT, plan_annotations, read_plan
 from sizewright.executors.yaml_documents import to_yaml
 from sizewright.operator.decide import ASKED_BY
 from sizewright.operator.job_kinds import JobKind
-from sizewright.operator.labels import RESIZE, SCALE, annotations_of, name_of
-from sizewright.operator.scaling import WorkerChanges, scalable_job
+from sizewright.operator.labels import INTERVAL, RESIZE, SCALE, SCALINGS, TARGET, annotations_of, name_of
+from sizewright.operator.scaling import WorkerScaler, scalable_job, scaling_patch, scaling_plan
 from sizewright.recommender.control.auto_scale import Scaling
-from sizewright.recommender.control.controller import Controller
 from sizewright.recommender.control.resize import Resizer, Resizing
 from sizewright.recommender.control.scaler import AutoScaler
 from sizewright.runtime.guardrails import check_rails
@@ -31,13 +33,17 @@ from sizewright.spec import Allocation, Handle, Job, Metrics, Plan, Rails
 _LOG = logging.getLogger(__name__)
 
 _RETRY_S = 300.0
-"""A job that could not be resized is left alone for so long."""
+"""A job that could not be observed is left alone for so long."""
 _RESIZE_TIMEOUT_S = 10.0
 """Other jobs wait while the nodes of one carry out a resize."""
+_PENDING_S = 180.0
+"""Workers that were added and do not run after this time are given up."""
+_PLAN_ID = re.compile(r"-[0-9a-f]{8}\b")
 
 OPERATOR_SCALING = Scaling(warm_up_s=120.0, cooldown_s=600.0, trial_s=300.0)
 """New pods may wait for a node, so that a change must pay for longer than one of replicas on one host."""
 
+_IGNORED = "AnnotationIgnored"
 RESIZED, SCALED = "Resized", "Scaled"
 """The reasons of the Events of changes."""
 
@@ -60,22 +66,33 @@ class TuningSettings:
 class _Watched:
     """A running job: how to observe it, and what was seen of it."""
 
-    job: Job
+    described: Job
     executor: ClusterExecutor
-    resizer: Resizer | None
-    scales: bool
+    handle: Handle
     next_s: float
-    controller: Controller | None = None
-    """The control loop of the number of workers, from the first look on."""
-    told: str = ""
-    """What an Event was written of last."""
+    resizer: Resizer | None = None
+    scaler: WorkerScaler | None = None
+    is_rewritten: bool = False
+    """True if somebody else writes another number of workers."""
+    told: dict[str, str] = field(default_factory=dict)
+    """What an Event of each reason was written of last."""
+
+
+@dataclass(frozen=True)
+class _Look:
+    """What a look at a running job has shown: its object, its metrics, and its allocation."""
+
+    kind: JobKind
+    job_object: dict[str, Any]
+    metrics: Metrics
+    current: Allocation
 
 
 class Tuner:
     """Watches running jobs.
 
-    `scaler` knows how many samples/s a job trains at other sizes. `told` writes an Event, `clock` measures pauses, and
-    `now` is the time of day.
+    `scaler` knows how many samples/s a job trains with other numbers of workers. `told` writes an Event, `clock`
+    measures pauses, and `now` is the time of day.
     """
 
     def __init__(
@@ -103,170 +120,237 @@ class Tuner:
         """Forget jobs that are gone."""
         self._watched = {uid: watched for uid, watched in self._watched.items() if uid in uids}
 
-    def tune(self, kind: JobKind, job_object: dict[str, Any]) -> bool:
-        """Look at a running job if it is due, and change it if that pays; return whether it was due.
+    def may_change(self, job_object: Mapping[str, Any]) -> tuple[bool, bool]:
+        """Return whether the pods of a job may be resized, and whether the number of its workers may change."""
+        annotations = annotations_of(job_object)
+        resizes = self._settings.resizing is not None and annotations.get(RESIZE, "yes") == "yes"
+        return resizes, self._settings.scaling is not None and annotations.get(SCALE) == "yes"
+
+    def late_s(self, job_object: Mapping[str, Any]) -> float:
+        """Return the seconds since a job was to be looked at; negative if that is not yet."""
+        watched = self._watched.get(job_object["metadata"]["uid"])
+        return math.inf if watched is None else self._clock() - watched.next_s
+
+    def tune(self, kind: JobKind, listed: Mapping[str, Any], still_runs: Callable[[dict[str, Any]], bool]) -> None:
+        """Look at a running job that was listed, and change it if that pays and it `still_runs`.
 
         It is changed only while it runs on, and within the guardrails.
         """
-        uid = job_object["metadata"]["uid"]
-        with suppress(SizewrightError):  # somebody has changed the annotations: what it may do is not known
-            watched = self._watched.get(uid) or self._watch(kind, job_object)
-            if self._clock() < watched.next_s:
-                return False
-            self._watched[uid] = watched
-            watched.next_s = self._clock() + self._settings.every_s
+        uid = listed["metadata"]["uid"]
+        try:
+            watched = self._watched.get(uid) or self._watch(kind, listed)
+        except SizewrightError as error:  # somebody has changed the annotations: what it may do is not known
+            watched = self._watched[uid] = _Watched(
+                Job(), kind.executor, Handle(executor=kind.executor.name, id="", job=""), self._clock() + _RETRY_S
+            )
+            self._cannot(watched, listed, "CannotTune", str(error))
+            return
+        if not watched.handle.id:  # its description could not be read, and may have been mended
+            told = watched.told
+            with suppress(SizewrightError):
+                watched = self._watch(kind, listed)
+                watched.told = told
+        self._watched[uid] = watched
+        watched.next_s = self._clock() + self._settings.every_s
+        if not watched.handle.id:
+            return
+        try:
+            look = self._look(watched, kind, uid, still_runs)
+        except Exception as error:  # one job must not stop the others
+            watched.next_s = self._clock() + _RETRY_S
+            self._failed(watched, listed, "CannotTune", error)
+            return
+        if look:
+            self._act(watched, look)
+
+    def _act(self, watched: _Watched, look: _Look) -> None:
+        """Take each step; one that fails does not keep the others from being taken."""
+        steps = {"CannotResize": self._resize, "CannotScale": self._scale}
+        for (reason, step), may in zip(steps.items(), self.may_change(look.job_object), strict=True):
+            if not may:
+                continue
             try:
-                self._look_at(watched, kind, job_object)
-            except Exception as error:  # one job must not stop the others
-                watched.next_s = self._clock() + _RETRY_S
-                if not isinstance(error, SizewrightError):
-                    _LOG.exception(f"{name_of(job_object)} could not be looked at.")
-                self._cannot(watched, job_object, "CannotResize", str(error))
+                if step(watched, look):
+                    return
+            except Exception as error:
+                self._failed(watched, look.job_object, reason, error)
+
+    def _watch(self, kind: JobKind, job_object: Mapping[str, Any]) -> _Watched:
+        described, meta = read_plan(job_object).job, job_object["metadata"]
+        executor = kind.for_job(job_object, self._api, clock=self._now).executor
+        handle = Handle(executor=kind.executor.name, id=f"{meta['namespace']}/{meta['name']}", job=described.name)
+        return _Watched(described, executor, handle, self._clock())
+
+    def _look(
+        self, watched: _Watched, kind: JobKind, uid: str, still_runs: Callable[[dict[str, Any]], bool]
+    ) -> _Look | None:
+        """Read the job and its metrics; None unless it is the one that was listed, and runs at one size a role."""
+        job_object = self._read(kind, watched.handle)
+        if job_object is None or job_object["metadata"]["uid"] != uid or not still_runs(job_object):
+            return None
+        self._check_annotations(watched, job_object)
+        metrics = watched.executor.observe(watched.handle)
+        current = metrics.allocation
+        if current is None:
+            return None
+        if mixed := [role for role in ("worker", "ps") if len(getattr(current, role)) > 1]:
+            sentence = (
+                f"Its pods of role {mixed[0]} have several sizes, as after one was replaced; they are left alone."
+            )
+            self._cannot(watched, job_object, "CannotResize", sentence)
+            return None
+        return _Look(kind, job_object, metrics, current)
+
+    def _read(self, kind: JobKind, handle: Handle) -> dict[str, Any] | None:
+        namespace, _, name = handle.id.partition("/")
+        return self._api.get(kind.executor.api_version, kind.executor.kind, namespace, name)
+
+    def _check_annotations(self, watched: _Watched, job_object: Mapping[str, Any]) -> None:
+        """Tell of annotations with values that mean nothing."""
+        for name, values in ((RESIZE, ("yes", "no")), (SCALE, ("yes", "no"))):
+            value = annotations_of(job_object).get(name)
+            if value is not None and value not in values:
+                sentence = f"Its annotation {name} is '{value}'. Write {' or '.join(values)}."
+                self._cannot(watched, job_object, _IGNORED, sentence, name)
+
+    def _resize(self, watched: _Watched, look: _Look) -> bool:
+        """Resize the pods if that pays, and return whether they were."""
+        job, settings = self._rails.narrow(watched.described), self._settings.resizing
+        assert settings is not None
+        if watched.resizer is None:
+            watched.resizer = Resizer(job, settings)
+        resizes_cores = not self.may_change(look.job_object)[1] or self._is_fixed(watched, look)
+        takes_s = self._settings.every_s + watched.executor.change_cost(_resize_plan(job, look.current)).upper
+        action = watched.resizer.act(self._clock(), look.metrics, look.current, takes_s, fits_cores=resizes_cores)
+        if action is None:
+            return False
+        if action.target is None:
+            self._cannot(watched, look.job_object, "CannotResize", action.reason, action.reasons[-1].kind)
+            return False
+        plan = adjust_plan(watched.described, look.current, action.target, action.reason)
+        check_rails(plan, self._rails)
+        sentence = f"Pods are resized to {action.target.describe()}. {action.reason}"
+        if self._dry_run:
+            kinds = " ".join(sorted(each.kind for each in action.reasons))  # numbers vary
+            self._would(watched, look.job_object, "WouldResize", kinds, sentence)
+            return False
+        self._adjust(look, watched.handle, plan)
+        watched.resizer.changed(look.current, action.target)
+        self._changed(watched, look.job_object, RESIZED, sentence)
+        return True
+
+    def _is_fixed(self, watched: _Watched, look: _Look) -> bool:
+        """Return whether the number of workers is fixed, so that their cores may change instead."""
+        try:
+            watched.executor.worker_limits(look.job_object)
+        except InputError:
             return True
         return False
 
-    def _watch(self, kind: JobKind, job_object: dict[str, Any]) -> _Watched:
-        job = self._rails.narrow(read_plan(job_object).job)
-        executor = kind.for_job(job_object, self._api, clock=self._now).executor
-        scales, resizes = may_change(self._settings, job_object)
-        resizer = None
-        if resizes and self._settings.resizing:
-            resizer = Resizer(job, self._settings.resizing, fits_cores=not scales)
-        return _Watched(job, executor, resizer, scales, self._clock())
-
-    def _look_at(self, watched: _Watched, kind: JobKind, job_object: dict[str, Any]) -> None:
-        meta = job_object["metadata"]
-        handle = Handle(executor=kind.executor.name, id=f"{meta['namespace']}/{meta['name']}", job=watched.job.name)
-        metrics = watched.executor.observe(handle)
-        current = metrics.allocation
-        if current is None:
-            return
-        if mixed := [role for role in ("worker", "ps") if len(getattr(current, role)) > 1]:
-            self._cannot(
-                watched,
-                job_object,
-                "CannotResize",
-                f"Its pods of role {mixed[0]} have several sizes, as after one was replaced; they are left alone.",
-            )
-            return
-        if watched.scales and self._scale(watched, kind, job_object, handle, metrics, current):
-            return
-        if watched.resizer:
-            self._resize(watched, watched.resizer, kind, job_object, handle, metrics, current)
-
-    def _scale(
-        self,
-        watched: _Watched,
-        kind: JobKind,
-        job_object: Mapping[str, Any],
-        handle: Handle,
-        metrics: Metrics,
-        current: Allocation,
-    ) -> bool:
-        """Change the number of workers if that pays, and return whether it was changed."""
-        assert self._settings.scaling
-        try:
-            job = scalable_job(watched.job, watched.executor, job_object, current)
-        except InputError as error:
-            self._cannot(watched, job_object, "CannotScale", str(error))
-            return False
-        controller = watched.controller
-        if controller is None or controller.job != job:
-            changes = WorkerChanges(watched.executor, lambda handle, plan: self._adjust(kind, handle, plan))
-            scaler = self._scaler(job, self._settings.scaling)
-            watched.controller = controller = Controller(
-                job,
-                changes,
-                handle,
-                current,
-                scaler,
-                clock=self._clock,
-                now=lambda: datetime.fromtimestamp(self._now(), timezone.utc),
-                turn_s=self._settings.every_s,
-                dry_run=self._dry_run,
-            )
-        decision = controller.reconcile(metrics)
-        if decision.target is None or decision.kind != "adjust":
-            return False
-        sentence = f"Scaled to {decision.target.replicas('worker')} workers. {decision.reason}"
-        if self._dry_run:
-            self._would(watched, job_object, "WouldScale", f"scale {decision.target.describe()}", sentence)
-        elif decision.applied:
-            watched.told = ""
-            self._told(job_object, SCALED, sentence, "Normal")
-        else:
-            self._cannot(watched, job_object, "CannotScale", decision.error)
-        return bool(decision.applied)
-
-    def _resize(
-        self,
-        watched: _Watched,
-        resizer: Resizer,
-        kind: JobKind,
-        job_object: Mapping[str, Any],
-        handle: Handle,
-        metrics: Metrics,
-        current: Allocation,
-    ) -> None:
-        """Resize the pods if that pays."""
-        takes_s = self._settings.every_s + watched.executor.change_cost(_resize_plan(watched.job, current)).upper
-        action = resizer.act(self._clock(), metrics, current, takes_s)
-        if action is None:
-            return
-        if action.target is None:
-            self._cannot(watched, job_object, "CannotResize", action.reason, action.reasons[-1].kind)
-            return
-        plan = adjust_plan(watched.job, current, action.target, action.reason)
-        sentence = f"Pods are resized to {action.target.describe()}. {action.reason}"
-        if self._dry_run:
-            check_rails(plan, self._rails)
-            kinds = " ".join(sorted(each.kind for each in action.reasons))  # numbers vary
-            self._would(watched, job_object, "WouldResize", kinds, sentence)
-            return
-        self._adjust(kind, handle, plan)
-        resizer.changed(current, action.target)
-        watched.told = ""
-        self._told(job_object, RESIZED, sentence, "Normal")
-
-    def _adjust(self, kind: JobKind, handle: Handle, plan: Plan) -> None:
-        """Carry out a plan; the object itself is the base manifest, of which nothing but sizes changes.
-
-        Raises GuardrailError for a plan beyond the guardrails, and the errors of the executor.
-        """
-        check_rails(plan, self._rails)
-        namespace, _, name = handle.id.partition("/")
-        job_object = self._api.get(kind.executor.api_version, kind.executor.kind, namespace, name)
-        if job_object is None:
-            raise InputError(f"{kind.executor.kind} {handle.id} is gone.", "Nothing is to be done.")
+    def _adjust(self, look: _Look, handle: Handle, plan: Plan) -> None:
+        """Carry out a plan; the object itself is the base manifest, of which nothing but sizes changes."""
         with tempfile.TemporaryDirectory(prefix="sizewright-") as folder:
             base = Path(folder) / "base.yaml"
-            base.write_text(to_yaml([], kind.executor.as_created(job_object)), encoding="utf-8")
-            executor = kind.for_job(job_object, self._api, base, self._now).executor
+            base.write_text(to_yaml([], look.kind.executor.as_created(look.job_object)), encoding="utf-8")
+            executor = look.kind.for_job(look.job_object, self._api, base, self._now).executor
             executor.may_restart = False
-            executor.merges_changes = True
+            executor.changes_only = look.job_object
             executor.resize_timeout_s = _RESIZE_TIMEOUT_S
             executor.adjust(handle, plan.model_copy(update={"asked_by": ASKED_BY}))
 
+    def _scale(self, watched: _Watched, look: _Look) -> bool:
+        """Change the number of workers if that pays, and return whether it was changed."""
+        scaling, current, job_object = self._settings.scaling, look.current, look.job_object
+        assert scaling is not None
+        if watched.is_rewritten or self._gives_up_pending(watched, look):
+            return False
+        if (step := self._rails.worker.step) and step < scaling.max_added_workers:
+            scaling = scaling.model_copy(update={"max_added_workers": step})
+        described = self._rails.narrow(watched.described)
+        job = scalable_job(described, watched.executor, job_object, current, self._rails)
+        scaler = watched.scaler
+        if scaler is None or scaler.job != job:
+            scaler = watched.scaler = WorkerScaler(job, watched.handle.id, current, self._scaler(job, scaling))
+        scaler.observe(self._clock(), look.metrics, current)
+        since_change_s = self._now() - (seconds_of(annotations_of(job_object).get(APPLIED_AT)) or 0.0)
+        if since_change_s < scaling.cooldown_s:
+            return False
+        changes = _count(annotations_of(job_object).get(SCALINGS))
+        change_s = watched.executor.change_cost(scaling_plan(job, current, current.replicas("worker") + 1)).seconds
+        action = scaler.act(change_s, changes)
+        if action is None or action.target is None:
+            return False
+        workers = action.target.replicas("worker")
+        return workers != current.replicas("worker") and self._scale_to(watched, look, workers, action.reason, changes)
+
+    def _gives_up_pending(self, watched: _Watched, look: _Look) -> bool:
+        """Return whether workers are missing; those that do not come are given up."""
+        (asked,), running = watched.executor.sizes_of(look.job_object)["worker"], look.current.replicas("worker")
+        if asked.replicas == running:
+            watched.told.pop("WorkersMissing", None)
+            return False
+        sentence = f"{running} of {asked.replicas} workers run."
+        self._cannot(watched, look.job_object, "WorkersMissing", sentence)
+        annotations = annotations_of(look.job_object)
+        waited_s = self._now() - (seconds_of(annotations.get(APPLIED_AT)) or 0.0)
+        if running < asked.replicas and _count(annotations.get(SCALINGS)) and waited_s > _PENDING_S:
+            reason = f"The others did not start within {waited_s:.0f} s."
+            self._scale_to(watched, look, running, reason, _count(annotations.get(SCALINGS)))
+        return True
+
+    def _scale_to(self, watched: _Watched, look: _Look, workers: int, reason: str, changes: int) -> bool:
+        """Write a number of workers into the object that was read, and return whether it is there now."""
+        assert self._settings.scaling is not None
+        executor, job_object = watched.executor, look.job_object
+        plan = scaling_plan(watched.described, look.current, workers, reason, self._settings.scaling.cooldown_s)
+        plan = plan.model_copy(update={"asked_by": ASKED_BY})
+        if plan.target.replicas("worker") > look.current.replicas("worker"):
+            check_rails(plan, self._rails)
+        patch = scaling_patch(executor, job_object, plan)
+        sentence = f"Scaled to {workers} workers. {reason}"
+        if self._dry_run:
+            self._would(watched, job_object, "WouldScale", f"{workers} workers", sentence)
+            return False
+        at = datetime.fromtimestamp(self._now(), timezone.utc).isoformat()
+        own = {TARGET: plan.target.describe(), INTERVAL: None, APPLIED_AT: at, SCALINGS: str(changes + 1)}
+        metadata = {"annotations": {**plan_annotations(plan), **own}}
+        written = self._api.change(job_object, {**patch, "metadata": metadata})
+        if executor.sizes_of(written) != {**executor.sizes_of(job_object), "worker": plan.target.worker}:
+            watched.is_rewritten = True
+            sentence = "The cluster has written another number of workers, so it is left alone."
+            self._cannot(watched, job_object, "SizesRewritten", sentence)
+            return False
+        executor.await_change(watched.handle, plan, self._now(), look.metrics.samples_trained)
+        self._changed(watched, job_object, SCALED, sentence)
+        return True
+
+    def _changed(self, watched: _Watched, job_object: Mapping[str, Any], reason: str, sentence: str) -> None:
+        watched.told = {each: what for each, what in watched.told.items() if each == _IGNORED}
+        self._told(job_object, reason, sentence, "Normal")
+
     def _would(self, watched: _Watched, job_object: Mapping[str, Any], reason: str, what: str, sentence: str) -> None:
         """Tell what a dry run does not do, once as long as `what` stays the same."""
-        if watched.told != what:
-            watched.told = what
+        if watched.told.get(reason) != what:
+            watched.told[reason] = what
             self._told(job_object, reason, f"Nothing is changed. {sentence}", "Normal")
+
+    def _failed(self, watched: _Watched, job_object: Mapping[str, Any], reason: str, error: Exception) -> None:
+        if not isinstance(error, SizewrightError):
+            _LOG.exception(f"{name_of(job_object)}: {reason}.", exc_info=error)
+        self._cannot(watched, job_object, reason, str(error))
 
     def _cannot(
         self, watched: _Watched, job_object: Mapping[str, Any], reason: str, message: str, kind: str = ""
     ) -> None:
         """Tell why a job is not changed, once for each message, or for each `kind` of message with varying numbers."""
-        if watched.told != (what := kind or message):
-            watched.told = what
+        what = kind or _PLAN_ID.sub("", message)
+        if watched.told.get(reason) != what:
+            watched.told[reason] = what
             self._told(job_object, reason, message, "Warning")
 
 
-def may_change(settings: TuningSettings, job_object: Mapping[str, Any]) -> tuple[bool, bool]:
-    """Return whether the number of a job's workers may change, and whether its pods may be resized."""
-    annotations = annotations_of(job_object)
-    scales = settings.scaling is not None and annotations.get(SCALE) == "yes"
-    return scales, settings.resizing is not None and annotations.get(RESIZE) != "no"
+def _count(text: str | None) -> int:
+    return int(text) if text and text.isdecimal() else 0
 
 
 def _resize_plan(job: Job, current: Allocation) -> Plan:

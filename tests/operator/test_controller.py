@@ -380,6 +380,18 @@ class TestFaults:
         running.turn()
         assert workers_of(api, "jobset", now(server, "jobset"))[0].replicas == 4
 
+    def test_job_that_waits_for_a_queue_enters_it_after_the_limit(
+        self, server: StandIn, operator: Callable[..., Operator], clock: Clock
+    ) -> None:
+        put(server, "job", suspended("job", **{labels.JOB: "{", labels.QUEUE: "ads"}))
+        running = operator(limit_s=60.0)
+        for _ in range(4):
+            running.turn()
+            clock.now_s += 100
+        assert now(server, "job")["metadata"]["labels"][QUEUE_LABEL] == "ads"
+        assert is_suspended(now(server, "job")), "Kueue resumes it"
+        assert now(server, "job")["metadata"]["annotations"][labels.OUTCOME] == "left"
+
     def test_conflict_is_not_repeated(self, server: StandIn, tmp_path: Path, clock: Clock) -> None:
         put(server, "job", suspended("job"))
 

@@ -180,7 +180,7 @@ def test_server_that_does_not_answer_ends_no_turn(
     server.fail("GET", "/namespaces/default/pods", 500, times=8)
     pods.cores = 1.0
     turns(running, clock, 100)
-    assert told(server, "CannotResize")
+    assert told(server, "CannotTune")
     assert told(server, "Resized"), "it is looked at again later"
 
 

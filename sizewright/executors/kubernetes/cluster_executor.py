@@ -113,6 +113,8 @@ class ClusterExecutor(ManifestExecutor):
     """True if the sizes of running pods can be changed behind the operator's back."""
     first_worker: ClassVar[str] = ""
     """The role in the labels of a worker that has an entry of its own; empty if the platform has none."""
+    scales_in_queues: ClassVar[bool] = False
+    """True if Kueue can let the number of workers of a running job change."""
     keeps_start_sizes: ClassVar[bool] = True
     """True if nobody can change the sizes that the operator gives new pods of a running job."""
 
@@ -136,8 +138,8 @@ class ClusterExecutor(ManifestExecutor):
         self._outcomes: dict[str, Outcome] = {}
         self._serves_resize: bool | None = None
         self.may_restart = True
-        self.merges_changes = False
-        """True to merge changes into objects, as those need that others have written; else they are applied."""
+        self.changes_only: dict[str, Any] | None = None
+        """The object that a change was decided on, which others have written: the change is merged into it."""
         self.resize_timeout_s = _RESIZE_TIMEOUT_S
 
     def end_status(self, document: Mapping[str, Any]) -> Status | None:
@@ -201,6 +203,10 @@ class ClusterExecutor(ManifestExecutor):
         metrics = pods.read(pod_objects, usages, read_log, self.reported_samples(job_object, pods.job))
         self._steps.on_metrics(handle.id, metrics)
         return metrics
+
+    def await_change(self, handle: Handle, plan: Plan, since_s: float, samples: int) -> None:
+        """Measure the time until a job trains at a plan's target, which somebody wrote while it ran on."""
+        self._steps.await_step(handle.id, plan, plan.target, since_s, samples, "scale")
 
     def replica_logs(self, handle: Handle) -> list[ReplicaLog]:
         """Return the complete logs of the pods that have started, with the time of each line."""
@@ -315,6 +321,8 @@ class ClusterExecutor(ManifestExecutor):
         """Return how a plan changes a running job; None if it changes nothing. Raises InputError if it cannot now."""
         plan, job_object = planned_object.plan, self._existing_object(handle)
         live_object = LiveObject(self.sized_object(job_object), self, job_object)
+        if self.changes_only and self.as_created(job_object) != self.as_created(self.changes_only):
+            raise InputError(f"{self.kind} {handle.id} has changed meanwhile.", "Look at it again.")
         if not self._check_can_adjust(handle, job_object, live_object, planned_object):
             return None
         # New pods of a job that was resized would have the sizes of its start.
@@ -331,7 +339,7 @@ class ClusterExecutor(ManifestExecutor):
                 self._report_restart(handle, error)
             else:
                 return self._resizing_change(job_object, document, planned_object, resizes)
-        check_may_restart(plan, f"{self.kind} {handle.id}", self.may_restart)
+        check_may_restart(f"{self.kind} {handle.id}", self.may_restart)
         return _Change(job_object, document, in_place=False)
 
     def _resizing_change(
@@ -443,7 +451,7 @@ class ClusterExecutor(ManifestExecutor):
 
     def _write(self, change: _Change) -> None:
         """Write the changed document of a job that runs on."""
-        if self.merges_changes:
+        if self.changes_only:
             self.api.change(change.job_object, merge_patch(self.as_created(change.job_object), change.document))
         else:
             self._apply(change.document)
@@ -477,16 +485,26 @@ class ClusterExecutor(ManifestExecutor):
             return "Apply it with: sizewright apply, which restarts the job if the change needs it."
         return super().apply_command(plan)
 
-    def worker_limits(self, job_object: Mapping[str, Any]) -> tuple[int, int] | None:
-        """Return how few and how many workers this job can have while it runs on; None if their number is fixed."""
-        return (1, MAX_WORKERS) if "worker" in self.scales else None
+    def worker_limits(self, job_object: Mapping[str, Any]) -> tuple[int, int]:
+        """Return how few and how many workers this job can have while it runs on.
+
+        Raises InputError with the reason if their number is fixed.
+        """
+        if "worker" in self.scales:
+            return 1, MAX_WORKERS
+        raise InputError(
+            f"The number of workers of a {self.kind} cannot change while it runs.",
+            "Use an indexed Job with as many completions as pods, or a PyTorchJob with an elasticPolicy.",
+        )
 
     def scaled_roles(self, job_object: Mapping[str, Any], target: Allocation) -> frozenset[Role]:
         """Return the roles whose number of replicas changes to that of a target while this job runs on."""
-        limits = self.worker_limits(job_object)
-        if limits and limits[0] <= target.replicas("worker") <= limits[1]:
-            return self.scales | {"worker"}
-        return self.scales - {"worker"}
+        try:
+            low, high = self.worker_limits(job_object)
+        except InputError:
+            return self.scales - {"worker"}
+        can_scale = low <= target.replicas("worker") <= high
+        return self.scales | {"worker"} if can_scale else self.scales - {"worker"}
 
     def sized_object(self, job_object: dict[str, Any]) -> dict[str, Any]:
         """Return the object that has the sizes of a job."""

@@ -77,15 +77,27 @@ class PyTorchJobExecutor(KubeflowExecutor):
         names = [name for name in self.entries(document) if name.lower() == _MASTER.lower()]
         return [name for name in names if workers and name not in workers]
 
-    def worker_limits(self, job_object: Mapping[str, Any]) -> tuple[int, int] | None:
-        """Return the limits of an elastic job, whose torchrun takes in new workers and does without missing ones."""
+    def worker_limits(self, job_object: Mapping[str, Any]) -> tuple[int, int]:
+        """Return the limits of an elastic job, whose torchrun takes in new workers and does without missing ones.
+
+        Raises InputError for a job that is not elastic, that an autoscaler changes, or that has a Master only.
+        """
         document = dict(job_object)
         policy = _elastic_policy(document)
         low, high = (policy.get(bound) for bound in ("minReplicas", "maxReplicas"))
         if not isinstance(low, int) or not isinstance(high, int):
-            return None
-        first = len(self.first_worker_names(document, "worker"))
-        return low + first, high + first
+            raise InputError(
+                "The number of workers of this PyTorchJob cannot change while it runs.",
+                "Give it an elasticPolicy with minReplicas and maxReplicas.",
+            )
+        if policy.get("metrics"):
+            raise InputError(
+                "A HorizontalPodAutoscaler changes the workers of this PyTorchJob, as its elasticPolicy.metrics says.",
+                "Remove the metrics, or the annotation sizewright/scale.",
+            )
+        if all(name.lower() == _MASTER.lower() for name in self.entries(document)):
+            raise InputError("This PyTorchJob has a Master only.", f"Add {self.roles_path}.{self.roles['worker']}.")
+        return max(low, 1), high
 
     def min_available(self, document: YamlMap, plan: Plan) -> dict[str, int]:
         """Return how many replicas of each entry must start together: all, or the least of an elastic job."""
@@ -121,7 +133,7 @@ class PyTorchJobExecutor(KubeflowExecutor):
                 settings[key] = type(processes)(first.after.processes)
         for bound, limit in (("minReplicas", min), ("maxReplicas", max)):
             if isinstance(elastic.get(bound), int):
-                elastic[bound] = limit(elastic[bound], workers - len(own))
+                elastic[bound] = limit(elastic[bound], workers)
         yield from super().adapt(document, plan, changes)
 
 

@@ -101,7 +101,7 @@ class SlurmExecutor(SlurmRenderer):
             if is_same and self._unfinished(record):
                 return
             check_cool_down(plan, record.last.at_s + record.last.plan.cooldown_s, self._clock())
-            check_may_restart(plan, handle.id, self.may_restart)
+            check_may_restart(handle.id, self.may_restart)
             script = self.render(plan)
             self._restart(record, plan.model_copy(update={"job": plan.job.with_absolute_path()}), script)
 

@@ -54,27 +54,28 @@ class _Reduced(NamedTuple):
 
 
 class Resizer:
-    """Decides on the sizes of one job's replicas. Only amounts whose bounds the job file states are changed.
+    """Decides on the sizes of one job's replicas. Only amounts whose bounds the job file states are changed."""
 
-    Cores stay as they are unless it `fits_cores`.
-    """
-
-    def __init__(self, job: Job, settings: Resizing = Resizing(), *, fits_cores: bool = True) -> None:  # noqa: B008
+    def __init__(self, job: Job, settings: Resizing = Resizing()) -> None:  # noqa: B008 (a frozen record)
         self._job, self._settings = job, settings
         self._seen: deque[_Observed] = deque(maxlen=_MAX_POINTS)
         self._reduced: _Reduced | None = None
-        self._may_reduce = fits_cores
+        self._may_reduce = True
 
-    def act(self, at_s: float, metrics: Metrics, allocation: Allocation, takes_s: float) -> Action | None:
+    def act(
+        self, at_s: float, metrics: Metrics, allocation: Allocation, takes_s: float, *, fits_cores: bool = True
+    ) -> Action | None:
         """Return the most urgent change, memory first; None where nothing is to be changed.
 
         `at_s` is the caller's clock, and `takes_s` the seconds until a change that is decided on next time is done.
+        Cores stay as they are unless it `fits_cores`.
         """
         if self._seen and not _continues(self._seen[-1].metrics, metrics):
             self._seen.clear()
         self._seen.append(_Observed(at_s, metrics))
         memory = [action for role in _ROLES if (action := self._enlarge_memory(role, allocation, takes_s))]
-        changes = next((action for action in memory if action.changes), None) or self._fit_cores(allocation)
+        changes = next((action for action in memory if action.changes), None)
+        changes = changes or (self._fit_cores(allocation) if fits_cores else None)
         return changes or next(iter(memory), None)
 
     def changed(self, before: Allocation, target: Allocation) -> None:

@@ -100,6 +100,7 @@ class RunEvidence:
             "worker_cpu": allocation.cores("worker") / worker_count,
             "ps": ps_count,
             "ps_cpu": allocation.cores("ps") / ps_count if ps_count else None,
+            "worker_gpu": allocation.gpus("worker") // worker_count or None,
             "batch_size": allocation.batch_size,
             "sync": training.sync,
             "throughput": rate,

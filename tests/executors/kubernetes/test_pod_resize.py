@@ -145,7 +145,7 @@ def test_no_job_is_restarted_where_guardrails_forbid_it(
         executor.adjust(handle, adjust(of("jobset", 2, 1.0, 1.0), of("jobset", 2, 2.0, 1.0)))
     more = adjust(of("jobset", 2, 1.0, 1.0), of("jobset", 3, 1.0, 1.0))
     for refused in (executor.adjust, lambda _, plan: executor.difference(plan)):
-        with pytest.raises(InputError, match="would restart JobSet default/ctr, which the guardrails do not allow"):
+        with pytest.raises(InputError, match="would restart JobSet default/ctr, which is not allowed"):
             refused(handle, more)
     assert (uids(server), resources(server)) == (pods, earlier)
 

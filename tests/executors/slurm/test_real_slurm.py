@@ -165,7 +165,7 @@ def test_refused_change_leaves_the_job_unchanged(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"Slurm refused the request\. sbatch: .*not available"):
         executor.adjust(handle, adjusting(tmp_path, too_much))
     executor.may_restart = False
-    with pytest.raises(InputError, match="which the guardrails do not allow"):
+    with pytest.raises(InputError, match="which is not allowed"):
         executor.adjust(handle, adjusting(tmp_path))
     executor.may_restart = True
     until(executor, handle, lambda m: m.samples_trained > before and m.allocation is not None)
