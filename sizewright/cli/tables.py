@@ -274,7 +274,7 @@ def print_memory(console: Console, report: MemoryReport) -> None:
     """Print the memory of each table, then of each number of PS."""
     ranges = any(t.rows_lower != t.rows_upper for t in report.tables)
     shapes = len({(t.dim, t.pooling) for t in report.tables}) > 1 or report.tables[0].pooling > 1
-    kinds = {(t.dtype, t.optimizer) for t in report.tables} != {("float32", report.optimizer)}
+    kinds = {(t.dtype, t.optimizer or report.optimizer) for t in report.tables} != {("float32", report.optimizer)}
     table = DataTable(
         f"{report.job}: memory of the tables ({report.optimizer})",
         "table", "rows", *(["90 % interval"] if ranges else []), *(["dim", "ids"] if shapes else []),
@@ -299,8 +299,8 @@ def print_memory(console: Console, report: MemoryReport) -> None:
         for each in report.workers:
             is_fewest = each.workers == report.least_workers
             note, style = ("fewest that fit", "bold green") if is_fewest else (each.reason, "")
-            sizes = (format_bytes(each.memory_bytes), format_bytes(each.table_bytes))
-            workers.add_row(str(each.workers), *sizes, note, style=style)
+            memory, on_each = format_bytes(each.memory_bytes), format_bytes(each.table_bytes)
+            workers.add_row(str(each.workers), memory, on_each, note, style=style)
         console.print(workers)
         console.print(f"Based on {report.rests_on}.")
         _print_assumptions(console, report)
