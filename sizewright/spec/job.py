@@ -185,7 +185,7 @@ class Job(Record):
         if self.bounds.batch_size:
             raise ValueError("bounds.batch_size is for a batch per worker, and training.global_batch_size fixes it")
         if not self.worker_counts:
-            raise ValueError(self.why_no_worker_counts())
+            raise ValueError(self._why_no_worker_counts())
         return self
 
     def batch_size_for(self, workers: int) -> int:
@@ -216,10 +216,10 @@ class Job(Record):
         if self.training.global_batch_size is None:
             return None
         if not self.worker_counts:
-            raise JobError(f"{self.why_no_worker_counts()}.", "Change one of the two.")
+            raise JobError(f"{self._why_no_worker_counts()}.", "Change one of the two.")
         return {workers: self.batch_size_for(workers) for workers in self.worker_counts}
 
-    def why_no_worker_counts(self) -> str:
+    def _why_no_worker_counts(self) -> str:
         """Return the sentence that no number of workers within the bounds shares the global batch, and which would."""
         low, high = self.bounds.worker.replicas
         fitting = [workers for workers in range(1, MAX_REPLICAS + 1) if self.splits_batch(workers)]
