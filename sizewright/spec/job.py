@@ -191,7 +191,7 @@ class Job(Record):
     def batch_size_for(self, workers: int) -> int:
         """Return the samples per step of one of so many workers."""
         total = self.training.global_batch_size
-        return self.training.batch_size if total is None else max(1, total // self._sharers(workers))
+        return self.training.batch_size if total is None else max(1, total // max(1, self._sharers(workers)))
 
     def splits_batch(self, workers: int) -> bool:
         """Return whether so many workers can share the global batch evenly; without one, any number can."""
