@@ -283,7 +283,7 @@ def print_memory(console: Console, report: MemoryReport) -> None:
     """Print the memory of each table, then of each number of PS."""
     ranges = any(t.rows_lower != t.rows_upper for t in report.tables)
     shapes = len({(t.dim, t.pooling) for t in report.tables}) > 1 or report.tables[0].pooling > 1
-    kinds = {(t.dtype, t.optimizer) for t in report.tables} != {("float32", report.optimizer)}
+    kinds = {(t.dtype, t.optimizer or report.optimizer) for t in report.tables} != {("float32", report.optimizer)}
     table = DataTable(
         f"{report.job}: memory of the tables ({report.optimizer})",
         "table", "rows", *(["90 % interval"] if ranges else []), *(["dim", "ids"] if shapes else []),

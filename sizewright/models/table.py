@@ -124,8 +124,11 @@ def _number(name: str, value: Any) -> float:
 
 
 def batch_sizes(job: Job, workers: Column) -> Column:
-    """Return the batch per worker (n,) of a job with so many workers (n,)."""
-    return np.array([float(job.batch_size_for(int(count))) for count in workers])
+    """Return the batch per worker (n,) of a job with so many workers (n,); an unknown number counts as one."""
+    if job.training.global_batch_size is None:
+        return np.full_like(workers, float(job.training.batch_size))
+    counts, index = np.unique(np.nan_to_num(workers, nan=1.0), return_inverse=True)
+    return np.array([float(job.batch_size_for(int(count))) for count in counts])[index]
 
 
 def filled(column: Column, default: float | Column) -> Column:

@@ -97,7 +97,7 @@ class Training(Record):
         return self
 
     @model_serializer(mode="wrap")
-    def _drop_batch_of_one_worker(self, handler: Any) -> dict[str, Any]:
+    def _drop_batch_of_one_worker(self, handler: Any):  # type: ignore[no-untyped-def]  # a type would replace the schema
         data: dict[str, Any] = handler(self)
         return {name: value for name, value in data.items() if name != "batch_size" or self.global_batch_size is None}
 
@@ -195,13 +195,13 @@ class Job(Record):
         if self.bounds.batch_size:
             raise ValueError("bounds.batch_size is for a batch per worker, and training.global_batch_size fixes it")
         if not self.worker_counts:
-            raise ValueError(self.why_no_worker_counts())
+            raise ValueError(self._why_no_worker_counts())
         return self
 
     def batch_size_for(self, workers: int) -> int:
         """Return the samples per step of one of so many workers."""
         total = self.training.global_batch_size
-        return self.training.batch_size if total is None else max(1, total // self._sharers(workers))
+        return self.training.batch_size if total is None else max(1, total // max(1, self._sharers(workers)))
 
     def splits_batch(self, workers: int) -> bool:
         """Return whether so many workers can share the global batch evenly; without one, any number can."""
@@ -226,10 +226,10 @@ class Job(Record):
         if self.training.global_batch_size is None:
             return None
         if not self.worker_counts:
-            raise JobError(f"{self.why_no_worker_counts()}.", "Change one of the two.")
+            raise JobError(f"{self._why_no_worker_counts()}.", "Change one of the two.")
         return {workers: self.batch_size_for(workers) for workers in self.worker_counts}
 
-    def why_no_worker_counts(self) -> str:
+    def _why_no_worker_counts(self) -> str:
         """Return the sentence that no number of workers within the bounds shares the global batch, and which would."""
         low, high = self.bounds.worker.replicas
         fitting = [workers for workers in range(1, MAX_REPLICAS + 1) if self.splits_batch(workers)]
@@ -275,7 +275,7 @@ class Job(Record):
         return self.command is None or "model" in self.model_fields_set
 
     @model_serializer(mode="wrap")
-    def _drop_what_is_unknown(self, handler: Any) -> dict[str, Any]:
+    def _drop_what_is_unknown(self, handler: Any):  # type: ignore[no-untyped-def]  # a type would replace the schema
         data: dict[str, Any] = handler(self)
         unknown = set() if self.command is None else {"data"} | ({"model"} if not self.describes_tables else set())
         return {name: value for name, value in data.items() if name not in unknown}

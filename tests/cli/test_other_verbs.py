@@ -48,6 +48,27 @@ def test_memory_shows_dimensions_and_ids_where_tables_differ(call, example, tmp_
     assert " dim " not in call("memory", example).out
 
 
+def test_memory_of_a_command_is_that_of_its_described_tables(call, tmp_path):
+    path = tmp_path / "own.yaml"
+    path.write_text("command: {run: python train.py}\nbounds: {worker: {replicas: [1, 3]}}")
+    bare = call("memory", path)
+    assert bare.code == 1
+    assert "Describe them beside the command: model.tables with count, rows and dim." in bare.err
+    tables = "{count: 2, rows: 100000, dim: 64, dtype: [float16, int8], optimizer: rowwise_adam}"
+    path.write_text(path.read_text() + f"\nmodel: {{tables: {tables}}}")
+    result = call("memory", path)
+    assert result.code == 0
+    shown = [line.split() for line in result.out.splitlines()]
+    assert any(line[:4] == ["0", "100,000", "float16", "rowwise_adam"] for line in shown)
+    assert any(line[:1] == ["3"] for line in shown)
+    assert "the workers share all rows evenly" in " ".join(result.out.split())
+    report = json.loads(call("memory", path, "-o", "json").out)
+    assert [option["workers"] for option in report["workers"]] == [1, 2, 3]
+    assert call("place", path, "--servers", "2").code == 0
+    path.write_text(path.read_text().replace("[1, 3]}", "[1, 3], memory: 256Mi}"))
+    assert call("memory", path).code == 3
+
+
 @pytest.mark.parametrize(
     ("args", "message"),
     [

@@ -89,9 +89,14 @@ def memory_reports(draw: Callable[..., Any]) -> MemoryReport:
     servers = draw(
         st.lists(st.fixed_dictionaries({"ps": counts, "memory_bytes": sizes, "fits": st.booleans()}), max_size=5)
     )
+    option = st.fixed_dictionaries(
+        {"workers": counts, "memory_bytes": sizes, "table_bytes": sizes, "fits": st.booleans()}
+    )
+    workers = draw(st.lists(option, max_size=3))
     return MemoryReport.model_validate(
         {"job": draw(names), "optimizer": "adagrad", "tables": tables, "embedding_bytes": draw(sizes), "index_bytes": 0,
-         "servers": servers, "least_ps": None, "worker_memory_bytes": draw(sizes), "margin": 0.15,
+         "servers": [] if workers else servers, "workers": workers,
+         "least_ps": None, "worker_memory_bytes": draw(sizes), "margin": 0.15,
          "rests_on": "sizes alone"}
     )  # fmt: skip
 
@@ -217,7 +222,9 @@ def test_prediction_shows_all_numbers_uncut_at_any_width(answer: Recommendation,
 @settings(max_examples=40, deadline=None)
 @given(memory_reports())
 def test_memory_report_shows_all_numbers_uncut_at_any_width(report: MemoryReport) -> None:
-    values: list[float | None] = [report.worker_memory_bytes]
+    values: list[float | None] = [] if report.workers else [report.worker_memory_bytes]
+    for each in report.workers:
+        values += [each.workers, each.memory_bytes, each.table_bytes]
     for table in report.tables:
         values += [table.table, table.rows, table.weight_bytes, table.state_bytes, table.index_bytes, table.total_bytes]
         values += [table.rows_lower, table.rows_upper]

@@ -15,7 +15,7 @@ import sizewright.spec
 from sizewright.errors import JobError
 from sizewright.formatting import GIB, MIB
 from sizewright.models.memory.report import report
-from sizewright.spec import Bounds, Cluster, Gpu, Job, Model, Optimizer, Prices, RoleBounds, Tables, Training
+from sizewright.spec import Bounds, Cluster, Data, Gpu, Job, Model, Optimizer, Prices, RoleBounds, Tables, Training
 from sizewright.spec.model import FIRST_CRITEO_ROWS
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -496,3 +496,25 @@ def test_the_chief_of_a_command_without_ps_shares_the_global_batch() -> None:
     assert job.batch_size_for(3) == 3
     with_ps = job.model_copy(update={"bounds": Bounds()})
     assert with_ps.batch_size_for(3) == 4
+
+
+DESCRIPTIONS = [{"tables": {"rows": "criteo-kaggle"}}, {"tables": {"count": 2, "rows": 9, "dtype": "int8"}}, {}]
+
+
+@pytest.mark.parametrize("model", DESCRIPTIONS)
+def test_description_beside_a_command_is_kept_and_does_not_count_in_the_hash(model: dict[str, Any]) -> None:
+    bare = Job.model_validate({"command": {"run": "python train.py"}})
+    described = Job.model_validate({"command": {"run": "python train.py"}, "model": model})
+    assert (bare.describes_tables, described.describes_tables) == (False, True)
+    assert described.hashes == bare.hashes
+    for job in (bare, described):
+        for again in (job.model_dump(), job.model_dump(mode="json", by_alias=True)):
+            assert Job.model_validate(again).describes_tables == job.describes_tables
+        assert job.with_objective("time").describes_tables == job.describes_tables
+        assert job.with_samples(5).describes_tables == job.describes_tables
+
+
+def test_older_dump_of_a_command_describes_no_tables() -> None:
+    older = {"model": Model().model_dump(), "data": Data().model_dump(), "command": {"run": "python train.py"}}
+    assert not Job.model_validate(older).describes_tables
+    assert Job().describes_tables

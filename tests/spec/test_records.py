@@ -165,6 +165,13 @@ def test_cluster_limits_are_the_smaller_of_hosts_and_quota(tmp_path: Path) -> No
         ("hosts: [{kind: a, cpu: 4, memroy: 8Gi}]", "did you mean 'memory'?"),
         ("hosts: [{kind: a, cpu: .inf, memory: 8Gi}]", "inf is not a number of cores"),
         ("hosts: [{kind: a, cpu: 4, memory: .nan}]", "nan is not an amount of memory"),
+        ("hosts: [{kind: a, cpu: 4, memory: 8Gi, price_hour: -1}]", "'hosts[0].price_hour' must be at least 0, got -1"),
+        (
+            "hosts: [{kind: a, cpu: 4, memory: 8Gi, spot_price_hour: -1}]",
+            "'hosts[0].spot_price_hour' must be at",
+        ),
+        ("hosts: [{kind: a, cpu: 4, memory: 8Gi, interruptions_hour: -2}]", "'hosts[0].interruptions_hour' must be at"),
+        ("hosts: [{kind: a, cpu: 4, memory: 8Gi, gpu_memory: 40Gi}]", "these hosts have no gpu"),
         ("hosts: [{kind: a, cpu: 4, memory: 0}]", "'hosts[0].memory'"),
         ("hosts: [{kind: a, cpu: 4, memory: 1Gi, network_gbps: .inf}]", "finite"),
         ("hosts: [{kind: a, cpu: 4, memory: 1Gi, count: -1}]", "'hosts[0].count'"),

@@ -154,6 +154,8 @@ def assumptions(selection: Selection) -> Iterator[str]:
     yield "Production hosts are as fast per core as the host of the trials."
     if cluster is None:
         yield "No cluster file was given, so capacity and host sizes were not checked."
+    elif prices := [f"{host.kind} {host.price_hour:g}" for host in cluster.hosts if host.price_hour is not None]:
+        yield f"Costs are those of the replicas at the job's prices, not of whole hosts ({', '.join(prices)} an hour)."
     links_declared = bool(hosts_with_links(cluster))
     links_used = links_declared and any(trial.network_bytes for trial in trials)
     if links_used:

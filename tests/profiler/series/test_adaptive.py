@@ -13,7 +13,7 @@ from sizewright.profiler.measure.measure import Timing, measure
 from sizewright.profiler.series.adaptive import AdaptivePlanner, within_host
 from sizewright.profiler.series.series import SeriesStep, run_series
 from sizewright.profiler.series.space_filling import SMALLER_SCALES
-from sizewright.spec import Bounds, Job, RoleBounds
+from sizewright.spec import Bounds, Job, RoleBounds, Training
 from tests.helpers.fake_trainer import AT_ONCE, SteadyTrainer
 
 
@@ -117,3 +117,17 @@ def test_prior_starts_at_the_best_prediction_and_may_need_two_trials(made_bank: 
         rate = float(np.exp(curve.log_rates([point.allocation])[0]))
         plain.tell(point, Trial(workers=1, ps=1, throughput=rate, throughput_se=0.01 * rate))
     assert len(planner._trials) < len(plain._trials)
+
+
+def test_every_planned_trial_has_the_global_batch() -> None:
+    bounds = Bounds(worker=RoleBounds(replicas=(1, 4), cpu=(0.2, 0.3)), ps=RoleBounds(replicas=(1, 2), cpu=(0.2, 0.3)))
+    job = Job(bounds=bounds, training=Training(global_batch_size=600))
+    planner = AdaptivePlanner(job, 2.0, count=4)
+    seen = set()
+    while not planner.done():
+        point = planner.ask()
+        workers, batch_size = point.allocation.replicas("worker"), point.allocation.batch_size
+        assert workers * batch_size == 600
+        seen.add(workers)
+        planner.tell(point, Trial(workers=workers, ps=1, batch_size=batch_size, throughput=100.0 * workers))
+    assert len(seen) > 1

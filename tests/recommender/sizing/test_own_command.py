@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+import pytest
+
 from sizewright.datasets.trials.trial import Trial
 from sizewright.formatting import MIB
+from sizewright.models.memory.described import DescribedMemory
 from sizewright.recommender.sizing.request import SizingRequest
 from sizewright.recommender.sizing.select import recommend
 from sizewright.spec import Bounds, Command, Job, RoleBounds, Training
@@ -96,3 +100,41 @@ def test_measured_plateau_limits_the_target() -> None:
     assert answer.predicted is not None
     assert 8 <= answer.target.replicas("worker") <= 10
     assert answer.predicted.throughput.value < 2726.4
+
+
+DESCRIPTION = {"tables": {"count": 2, "rows": 5_000_000, "dim": 32}}
+
+
+def described(**change: Any) -> Job:
+    return Job.model_validate(job().model_dump(by_alias=True) | {"model": DESCRIPTION} | change)
+
+
+def test_description_changes_nothing_where_memory_was_measured() -> None:
+    plain, answer = (recommend(SizingRequest(each, trials(4000.0))) for each in (job(), described()))
+    assert answer == plain, "neither throughput nor memory is taken from a description"
+
+
+def test_description_is_the_least_memory_of_workers_that_were_not_measured() -> None:
+    unbounded = {"bounds": {"worker": {"replicas": [1, 6], "cpu": [0.2, 1.0]}}}
+    without_peaks = trials(4000.0, worker_memory_bytes=None)
+    plain = recommend(SizingRequest(Job.model_validate(job().model_dump(by_alias=True) | unbounded), without_peaks))
+    answer = recommend(SizingRequest(described(**unbounded), without_peaks))
+    for each in (plain, answer):
+        assert each.target is not None
+        assert each.predicted is not None
+        assert each.predicted.worker_memory_bytes is None, "nothing was measured"
+        assert each.predicted.worker_oom_probability is None
+    assert plain.target is not None
+    assert answer.target is not None
+    assert plain.target.worker[0].memory_bytes == 0
+    workers = np.array([float(answer.target.replicas("worker"))])
+    needed = DescribedMemory(described()).worker_request_bytes(np.array([512.0]), workers)[0]
+    assert answer.target.worker[0].memory_bytes == pytest.approx(needed, abs=64 * MIB)
+    assert any("the least by the description of its tables" in reason for reason in answer.reasons)
+
+
+def test_tables_that_are_too_large_for_the_bounds_make_the_job_infeasible() -> None:
+    bounds = {"worker": {"replicas": [1, 2], "cpu": [0.2, 1.0], "memory": [0, "1Gi"]}}
+    answer = recommend(SizingRequest(described(bounds=bounds), trials(4000.0, worker_memory_bytes=None)))
+    assert answer.status == "infeasible"
+    assert "bounds.worker.memory" in answer.remedies[0].text

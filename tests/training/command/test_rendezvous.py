@@ -98,9 +98,11 @@ def test_invalid_command_is_refused(command: dict[str, object], message: str) ->
         Job.model_validate({"command": command})
 
 
-def test_job_has_either_a_command_or_a_model() -> None:
-    with pytest.raises(ValueError, match="has no `model`"):
-        Job.model_validate({"command": {"run": "x"}, "model": {"family": "dcn"}})
+def test_job_with_a_command_has_no_data() -> None:
+    with pytest.raises(ValueError, match="has no `data`"):
+        Job.model_validate({"command": {"run": "x"}, "data": {"format": "criteo", "path": "x.tsv"}})
+    with pytest.raises(ValueError, match="from-data needs `data`, which a command reads itself"):
+        Job.model_validate({"command": {"run": "x"}, "model": {"tables": {"rows": "from-data"}}})
     with pytest.raises(ValueError, match=r"bounds\.ps is for commands with PS"):
         Job.model_validate({"command": {"run": "x"}, "bounds": {"ps": {"replicas": [2, 3]}}})
     with pytest.raises(ValueError, match=r"needs \{batch_size\} in the command"):
