@@ -152,6 +152,8 @@ class Job(Record):
         asks_for_ps = "ps" in self.bounds.model_fields_set and self.bounds.ps != Bounds().ps and not without_ps
         if asks_for_ps and not self.command.may_have_ps:
             raise ValueError("bounds.ps is for commands with PS: set command.rendezvous to tf_config or hosts")
+        if self.command.processes == "gpu" and not self.bounds.worker.gpu:
+            raise ValueError("command.processes is gpu, so bounds.worker.gpu must say how many GPUs a worker has")
         if self.bounds.batch_size and not self.command.takes_batch_size:
             raise ValueError("bounds.batch_size needs {batch_size} in the command")
         return self

@@ -357,3 +357,67 @@ def test_trials_are_marked_and_leave_no_logs(command_session: MakeSession, tmp_p
     assert session.allocation is None
     session.stop()
     assert not (tmp_path / "logs").exists()
+
+
+RANKS = """
+import os, time
+from sizewright import log_samples
+
+names = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_RANK", "OMP_NUM_THREADS")
+with open(f"rank-{os.environ['RANK']}", "w") as file:
+    print(*(os.environ[name] for name in names), file=file)
+if os.environ["RANK"] == os.environ.get("FAILING_RANK"):
+    raise SystemExit(os.environ["WORDS"])
+for _ in range(40):
+    time.sleep(0.05)
+    log_samples(10)
+"""
+
+
+def test_ranks_of_a_worker_share_it_and_all_their_samples_count(command_session: MakeSession, tmp_path: Path) -> None:
+    session = command_session(RANKS, processes=2, folder=str(tmp_path))
+    session.scale(Allocation.of(2, 0, 0.4, 1.0, 32))
+    assert len(session.observe().of("worker")) == 2
+    assert session.wait(60)
+    assert session.outcome().samples == 4 * 400
+    assert [(tmp_path / f"rank-{rank}").read_text().split() for rank in range(4)] == [
+        ["0", "0", "4", "2", "0", "1"],
+        ["1", "1", "4", "2", "0", "1"],
+        ["2", "0", "4", "2", "1", "1"],
+        ["3", "1", "4", "2", "1", "1"],
+    ]
+
+
+def test_failed_rank_ends_its_worker_and_the_job(command_session: MakeSession, tmp_path: Path) -> None:
+    env = {"FAILING_RANK": "3", "WORDS": "no such table"}
+    session = command_session(RANKS, processes=2, folder=str(tmp_path), env=env)
+    with pytest.raises(ReplicaDiedError, match=r"(?s)worker-1 ended with exit code 1 .*no such table"):
+        session.scale(Allocation.of(2, 0, 0.4, 1.0, 32))
+        session.wait(30)
+    session.stop()
+    assert groups() == []
+
+
+@pytest.mark.parametrize("words", ["torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.",
+                                   "RuntimeError: CUDA error: out of memory"])  # fmt: skip
+def test_lack_of_device_memory_is_told_and_kept_apart_from_that_of_the_host(
+    command_session: MakeSession, tmp_path: Path, words: str
+) -> None:
+    session = command_session(RANKS, folder=str(tmp_path), env={"FAILING_RANK": "1", "WORDS": words})
+    with pytest.raises(ReplicaDiedError, match=r"worker-1 ended for lack of memory on its GPU, after ") as caught:
+        session.scale(Allocation.of(2, 0, 0.4, 1.0, 32))
+        session.wait(30)
+    assert caught.value.oom_memory == "device"
+
+
+def test_cuda_without_a_gpu_is_refused_before_anything_starts(
+    command_session: MakeSession, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setitem(sys.modules, "torch", None)
+    monkeypatch.setattr("sizewright.training.ray.node_agent.gpu_ids", list)
+    session = command_session(RANKS, folder=str(tmp_path), device="cuda")
+    with pytest.raises(EngineError, match=r"training.device is cuda\), but there is none on this host. Set the device"):
+        session.scale(Allocation.of(1, 0, 0.4, 1.0, 32))
+    assert not list(tmp_path.glob("rank-*"))
+    with pytest.raises(EngineError, match=r"asks for 2 GPUs and this host has none. Ask for fewer"):
+        command_session(RANKS, folder=str(tmp_path)).scale(Allocation.of(1, 0, 0.4, 1.0, 32, worker_gpu=2))
