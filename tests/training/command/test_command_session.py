@@ -24,6 +24,7 @@ from sizewright.errors import (
 from sizewright.spec import Allocation
 from sizewright.training.command import run
 from sizewright.training.command.session import CommandSession
+from tests.helpers.stand_in_nvml import StandInGpu, StandInNvml
 
 MakeSession = Callable[..., CommandSession]
 ONE, TWO = Allocation.of(1, 0, 0.3, 1.0, 32), Allocation.of(2, 0, 0.3, 1.0, 32)
@@ -374,6 +375,11 @@ for _ in range(40):
 """
 
 
+def run_to_end(session: CommandSession) -> None:
+    session.scale(Allocation.of(2, 0, 0.4, 1.0, 32))
+    session.wait(30)
+
+
 def test_ranks_of_a_worker_share_it_and_all_their_samples_count(command_session: MakeSession, tmp_path: Path) -> None:
     session = command_session(RANKS, processes=2, folder=str(tmp_path))
     session.scale(Allocation.of(2, 0, 0.4, 1.0, 32))
@@ -392,8 +398,7 @@ def test_failed_rank_ends_its_worker_and_the_job(command_session: MakeSession, t
     env = {"FAILING_RANK": "3", "WORDS": "no such table"}
     session = command_session(RANKS, processes=2, folder=str(tmp_path), env=env)
     with pytest.raises(ReplicaDiedError, match=r"(?s)worker-1 ended with exit code 1 .*no such table"):
-        session.scale(Allocation.of(2, 0, 0.4, 1.0, 32))
-        session.wait(30)
+        run_to_end(session)
     session.stop()
     assert groups() == []
 
@@ -405,8 +410,7 @@ def test_lack_of_device_memory_is_told_and_kept_apart_from_that_of_the_host(
 ) -> None:
     session = command_session(RANKS, folder=str(tmp_path), env={"FAILING_RANK": "1", "WORDS": words})
     with pytest.raises(ReplicaDiedError, match=r"worker-1 ended for lack of memory on its GPU, after ") as caught:
-        session.scale(Allocation.of(2, 0, 0.4, 1.0, 32))
-        session.wait(30)
+        run_to_end(session)
     assert caught.value.oom_memory == "device"
 
 
@@ -421,3 +425,23 @@ def test_cuda_without_a_gpu_is_refused_before_anything_starts(
     assert not list(tmp_path.glob("rank-*"))
     with pytest.raises(EngineError, match=r"asks for 2 GPUs and this host has none. Ask for fewer"):
         command_session(RANKS, folder=str(tmp_path)).scale(Allocation.of(1, 0, 0.4, 1.0, 32, worker_gpu=2))
+
+
+def test_each_worker_gets_gpus_of_its_own_and_tells_what_they_do(
+    command_session: MakeSession, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setitem(sys.modules, "pynvml", StandInNvml(*(StandInGpu(0, 40, 100_000) for _ in range(5))))
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,1,2,0")
+    program = RANKS.replace('"OMP_NUM_THREADS")', '"CUDA_VISIBLE_DEVICES")')
+    session = command_session(program, folder=str(tmp_path), device="cuda")
+    assert session.gpus == 4
+    with pytest.raises(EngineError, match=r"asks for 6 GPUs and this host has 4\."):
+        session.scale(Allocation.of(2, 0, 0.4, 1.0, 32, worker_gpu=3))
+    session.scale(Allocation.of(2, 0, 0.4, 1.0, 32, worker_gpu=2))
+    time.sleep(0.5)
+    for replica in session.observe().replicas:
+        assert replica.gpu_product == "NVIDIA-H100-80GB-HBM3"
+        assert replica.gpu_busy_s is not None
+        assert replica.gpu_energy_j == pytest.approx(replica.gpu_busy_s / 0.4 * 100)
+    seen = [(tmp_path / f"rank-{rank}").read_text().split() for rank in range(2)]
+    assert seen == [["0", "0", "2", "1", "0", "4,1"], ["1", "0", "2", "1", "1", "2,0"]]
