@@ -9,9 +9,9 @@ import sys
 from pathlib import Path
 
 import pytest
-import tomllib
 from packaging.requirements import Requirement
 
+tomllib = pytest.importorskip("tomllib")  # of Python 3.11
 ROOT = Path(__file__).resolve().parents[1]
 NEEDED = ROOT / "benchmarks" / "gpu-requirements.txt"
 SCIENTIFIC = {"numpy", "pandas", "scipy", "scikit-learn"}
@@ -60,6 +60,14 @@ def test_the_packages_of_the_gpu_check_are_those_of_the_project() -> None:
     known = declared()
     lines = [line.partition("#")[0].strip() for line in NEEDED.read_text().splitlines()]
     assert [line for line in lines if line and known.get(Requirement(line).name) != line] == []
+
+
+@pytest.mark.long
+def test_the_packages_of_the_gpu_check_are_small(tmp_path: Path) -> None:
+    names = sorted(needed() - SCIENTIFIC)
+    words = ["download", "--quiet", "--only-binary=:all:", "--dest", tmp_path, "-c", ROOT / "constraints.txt", *names]
+    subprocess.run([sys.executable, "-m", "pip", *map(str, words)], check=True, timeout=600)
+    assert sum(path.stat().st_size for path in tmp_path.iterdir()) < 60e6
 
 
 @pytest.fixture
