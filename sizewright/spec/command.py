@@ -143,7 +143,7 @@ class Command(Record):
         return self.model_copy(update={"env": with_values(self.env, environ)})
 
     def processes_of(self, gpus: int) -> int:
-        """Return the number of ranks that a worker with so many GPUs starts."""
+        """Return the number of ranks that a worker starts that has `gpus`, a number of GPUs."""
         return max(1, gpus) if self.processes == "gpu" else self.processes
 
     @property
