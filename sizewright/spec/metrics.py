@@ -25,8 +25,8 @@ class ReplicaMetrics(Record):
     step's `loss`. PS report the `exchanges` that they served, `pushes` among them, `lookups` of rows, and the rows and
     bytes that they hold. Both report `bytes_sent` and `bytes_received`.
 
-    Where NVML tells, workers of a command report the seconds in which a GPU computed (`gpu_busy_s`) and the joules that it
-    used (`gpu_energy_j`), means over the GPUs of the worker, and what these are (`gpu_product`).
+    Where NVML tells, workers of a command report the seconds in which a GPU computed (`gpu_busy_s`) and the joules that
+    it used (`gpu_energy_j`), means over the GPUs of the worker, and what these are (`gpu_product`).
     """
 
     role: Role
