@@ -6,7 +6,7 @@ from typing import Any, Literal, NamedTuple
 
 from sizewright.errors import InputError
 from sizewright.runtime.plan_files import launch_plan
-from sizewright.spec import Allocation, Group, Job, Plan, Recommendation
+from sizewright.spec import Allocation, Gpu, Group, Job, Plan, Recommendation
 from sizewright.spec.bounds import RoleBounds
 
 Policy = Literal["leave", "upper", "trials"]
@@ -68,5 +68,6 @@ def _upper_bound(job: Job) -> Allocation:
                 "Write the bounds of replicas and cpu into it, or profile the job.",
             )
         memory_bytes = bounds.memory_bytes[1] if "memory_bytes" in bounds.model_fields_set else 0
-        groups[role] = (Group(replicas=bounds.replicas[1], cpu=bounds.cpu[1], memory_bytes=memory_bytes),)
+        gpu = Gpu(kind=bounds.gpu.kind, count=bounds.gpu.count[1]) if bounds.gpu else None
+        groups[role] = (Group(replicas=bounds.replicas[1], cpu=bounds.cpu[1], memory_bytes=memory_bytes, gpu=gpu),)
     return job.with_sides(Allocation.model_validate({**groups, "batch_size": job.training.batch_size}))
