@@ -165,6 +165,7 @@ Workers = Annotated[Count, typer.Option("--workers", metavar="N", parser=read_co
 Servers = Annotated[Count, typer.Option("--ps", metavar="N", parser=read_count(1), help="Number of PS.")]
 WorkerCpu = Annotated[Text, typer.Option("--worker-cpu", help="Cores of each worker: 2, 0.5 or 500m.")]
 PsCpu = Annotated[Text, typer.Option("--ps-cpu", help="Cores of each PS.")]
+WorkerGpu = Annotated[Count, typer.Option("--worker-gpu", metavar="N", parser=read_count(0), help="GPUs of a worker.")]
 WorkerMemory = Annotated[Text, typer.Option("--worker-memory", help="Memory of each worker, such as 2Gi.")]
 PsMemory = Annotated[Text, typer.Option("--ps-memory", help="Memory of each PS.")]
 Model = Annotated[

@@ -26,6 +26,7 @@ from sizewright.cli.options import (
     Tracking,
     TrialsFile,
     WorkerCpu,
+    WorkerGpu,
     WorkerMemory,
     Workers,
     read_count,
@@ -36,7 +37,6 @@ from sizewright.cli.verbs import examples
 
 _NOT_ENOUGH_DATA = 4
 
-WorkerGpu = Annotated[Count, typer.Option("--worker-gpu", metavar="N", parser=read_count(0), help="GPUs of a worker.")]
 Loaders = Annotated[
     Count, typer.Option("--loaders", metavar="N", parser=read_count(0), help="Loader processes of a worker.")
 ]

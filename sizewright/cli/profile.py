@@ -132,5 +132,7 @@ def _describe(step: Step, count: str) -> str:
     allocation = step.point.allocation
     rate = f"{step.trial.throughput:,.0f} samples/s" if step.trial.throughput else step.trial.status
     shape = " + ".join(f"{group.replicas}×{group.cpu:g}" for group in (*allocation.worker, *allocation.ps))
-    tables = "" if step.trial.table_scale is None else f", tables × {step.point.table_scale:g}"
-    return f"{count} {shape} cores{tables}: {rate}"
+    gpus = "".join(f", {group.gpu.describe()} each" for group in allocation.worker if group.gpu)
+    of_command = f", batch {allocation.batch_size}"
+    tables = of_command if step.trial.table_scale is None else f", tables × {step.point.table_scale:g}"
+    return f"{count} {shape} cores{gpus}{tables}: {rate}"

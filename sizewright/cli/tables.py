@@ -48,7 +48,8 @@ def trials_table(trials: Sequence[Trial]) -> DataTable:
         error = format_percent(t.throughput_se / t.throughput, 1) if t.throughput and t.throughput_se else "–"
         size = format_bytes(t.embedding_bytes) if t.embedding_bytes else "–"
         servers = _replicas_and_cores(t.ps, t.ps_cpu) if t.ps else "–"
-        sizes = [_replicas_and_cores(t.workers, t.worker_cpu), servers, str(t.batch_size or "–")]
+        gpus = f" + {format_count(t.worker_gpu, 'GPU')}" if t.worker_gpu else ""
+        sizes = [_replicas_and_cores(t.workers, t.worker_cpu) + gpus, servers, str(t.batch_size or "–")]
         sizes += ["–" if t.loaders is None else str(t.loaders)] * loaders
         table.add_row(*sizes, size, rate, error, t.limited_by or "–", t.status)
     return table

@@ -32,6 +32,12 @@ def scaling_config(plan: Plan, *, elastic: bool = False) -> ScalingConfig:
             f"Ray Train gives all workers one size, but plan {plan.id} has workers of {len(sizes)} sizes.",
             "Make the groups equal.",
         )
+    gpus = sizes[0].gpu.count if sizes[0].gpu else 0
+    if plan.job.command and plan.job.command.processes_of(gpus) > 1:
+        raise InputError(
+            f"Ray Train starts one process for each worker, and command.processes is {plan.job.command.processes}.",
+            "Set it to 1, and give each worker one GPU; or use an executor, such as ray.",
+        )
     try:
         from ray.train import ScalingConfig
     except ImportError:

@@ -6,7 +6,7 @@ from typing import Any, Literal, NamedTuple
 
 from sizewright.errors import InputError
 from sizewright.runtime.plan_files import launch_plan
-from sizewright.spec import Allocation, Group, Job, Plan, Recommendation
+from sizewright.spec import Allocation, Gpu, Group, Job, Plan, Recommendation
 from sizewright.spec.bounds import RoleBounds
 
 Policy = Literal["leave", "upper", "trials"]
@@ -69,6 +69,7 @@ def _upper_bound(job: Job) -> Allocation:
             )
         memory_bytes = bounds.memory_bytes[1] if "memory_bytes" in bounds.model_fields_set else 0
         replicas = job.worker_counts[-1] if role == "worker" else bounds.replicas[1]
-        groups[role] = (Group(replicas=replicas, cpu=bounds.cpu[1], memory_bytes=memory_bytes),)
+        gpu = Gpu(kind=bounds.gpu.kind, count=bounds.gpu.count[1]) if bounds.gpu else None
+        groups[role] = (Group(replicas=replicas, cpu=bounds.cpu[1], memory_bytes=memory_bytes, gpu=gpu),)
     allocation = Allocation.model_validate({**groups, "batch_size": job.training.batch_size})
     return job.with_sides(job.with_shared_batch(allocation))

@@ -36,8 +36,8 @@ def is_plan(path: str | Path) -> bool:
 def plan_from_file(path: str | Path, sizes: Mapping[str, Any]) -> Plan:
     """Return the plan of a plan file, or the plan that launches the job of a job file at `sizes`.
 
-    For a job, `sizes` must contain all of NEEDED_SIZES and may contain `worker_memory` and `ps_memory`; cores and
-    memory may be written with units.
+    For a job, `sizes` must contain all of NEEDED_SIZES and may contain `worker_memory`, `ps_memory` and `worker_gpu`;
+    cores and memory may be written with units. Bounds that allow one number of GPUs stand for it, others need it.
 
     Raises JobError for a file that is neither, InputError for missing or superfluous sizes.
     """
@@ -49,7 +49,9 @@ def plan_from_file(path: str | Path, sizes: Mapping[str, Any]) -> Plan:
             )
         return Plan.load(path)
     job = Job.load(path)
-    needed = NEEDED_SIZES if job.has_ps else NEEDED_SIZES[:2]
+    needed = [*(NEEDED_SIZES if job.has_ps else NEEDED_SIZES[:2])]
+    if (gpu := job.bounds.worker.gpu) and gpu.count[0] < gpu.count[1]:
+        needed.append("worker_gpu")
     if extra := [name for name in sizes if "ps" in name.split("_") and not job.has_ps]:
         raise InputError(f"The job in {path} has no parameter servers.", f"Leave out {_options(extra)}.")
     missing = [name for name in needed if name not in sizes]
@@ -63,14 +65,18 @@ def plan_from_file(path: str | Path, sizes: Mapping[str, Any]) -> Plan:
 
 def _allocation(job: Job, sizes: Mapping[str, Any]) -> Allocation:
     sizes = {name: _read(name, value) for name, value in sizes.items()}
-    groups = {
+    gpu = job.bounds.worker.gpu
+    gpus = sizes.get("worker_gpu", gpu.count[0] if gpu else 0)
+    groups: dict[str, Any] = {
         role: [{"replicas": sizes[count], "cpu": sizes[f"{role}_cpu"], "memory_bytes": sizes.get(f"{role}_memory", 0)}]
         for role, count in (("worker", "workers"), ("ps", "ps"))
         if count in sizes
     }
+    if gpus:
+        groups["worker"][0]["gpu"] = gpus
     allocation = parse(Allocation, groups | {"batch_size": job.training.batch_size}, _options(sizes))
     job.check_workers(allocation.replicas("worker"))
-    return job.with_sides(job.with_shared_batch(allocation))
+    return job.with_gpu_kind(job.with_sides(job.with_shared_batch(allocation)))
 
 
 def _read(name: str, value: Any) -> Any:

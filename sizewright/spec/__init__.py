@@ -2,7 +2,7 @@
 
 from sizewright.spec.allocation import ROLES, Allocation, Gpu, Group, Resources, Role
 from sizewright.spec.application import Application
-from sizewright.spec.bounds import Bounds, RoleBounds
+from sizewright.spec.bounds import Bounds, GpuBounds, RoleBounds
 from sizewright.spec.cluster import Cluster, HostKind, Quota
 from sizewright.spec.cluster_allocation import ClusterAllocation, LeftOut, ResourceUse, Share
 from sizewright.spec.command import Command, Progress, Side
@@ -53,6 +53,7 @@ __all__ = [
     "Executor",
     "Failure",
     "Gpu",
+    "GpuBounds",
     "Group",
     "Handle",
     "HostKind",

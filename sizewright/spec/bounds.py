@@ -37,6 +37,13 @@ class GpuBounds(Record):
         return value
 
 
+def _short_gpu_bounds(_: Any) -> dict[str, Any]:
+    """Return the schema of `2`, `[1, 8]` and `a100:2`."""
+    count = {"type": "integer", "minimum": 0}
+    pair = {"type": "array", "prefixItems": [count, count], "minItems": 2, "maxItems": 2}
+    return {"anyOf": [count, pair, {"type": "string"}]}
+
+
 def _gpu_bounds(value: Any) -> Any:
     return {"count": value} if isinstance(value, (list, tuple)) else read_gpus(value)
 
@@ -52,10 +59,9 @@ class RoleBounds(Record):
         serialization_alias="memory",
         description="of each replica",
     )
-    gpu: Annotated[
-        GpuBounds | None,
-        Shorthand(expand=_gpu_bounds, short=lambda _: {"anyOf": [{"type": ["integer", "array"]}, {"type": "string"}]}),
-    ] = Field(default=None, description="of each worker; absent: as in the trials")
+    gpu: Annotated[GpuBounds | None, Shorthand(expand=_gpu_bounds, short=_short_gpu_bounds)] = Field(
+        default=None, description="GPUs of each worker, never of a PS; absent: as in the trials"
+    )
 
     model_config = ConfigDict(populate_by_name=True)
 

@@ -13,7 +13,7 @@ from sizewright.formatting import GIB
 from sizewright.redaction import HIDDEN
 from sizewright.spec._base import Record
 from sizewright.spec._shorthand import Shorthand
-from sizewright.spec.units import Bytes, Cores, Seconds
+from sizewright.spec.units import Bytes, Cores, Count, Seconds
 from sizewright.spec.withheld import Words, check_words, with_values, written_value
 
 Rendezvous = Literal["torchrun", "tf_config", "hosts"]
@@ -89,6 +89,9 @@ class Command(Record):
         description="how replicas find each other: torchrun's variables (workers only), TF_CONFIG, "
         "or PS_HOSTS, WORKER_HOSTS, JOB_NAME and TASK_INDEX",
     )
+    processes: Annotated[Count, Field(ge=1, le=1000)] | Literal["gpu"] = Field(
+        default=1, description="torchrun: ranks that each worker starts; gpu: one for each GPU of the worker"
+    )
     chief: Side | None = None
     evaluator: Side | None = None
     env: dict[str, str] = Field(
@@ -113,6 +116,13 @@ class Command(Record):
             raise ValueError("run is empty; write the command of a replica, such as: python train.py")
         if self.rendezvous == "torchrun" and self.chief:
             raise ValueError("torchrun has no chief: rank 0 is one; use rendezvous tf_config or hosts")
+        if self.processes != 1 and self.rendezvous != "torchrun":
+            raise ValueError(f"processes is {self.processes}, but only ranks of rendezvous torchrun can share a worker")
+        if self.processes != 1 and self.progress.source != "log_samples" and self.progress.counts == "replica":
+            raise ValueError(
+                f"processes is {self.processes}, and the ranks of a worker share one log, which mixes their counts: "
+                "call log_samples, or set progress.counts to job"
+            )
         return self
 
     @field_validator("env", mode="before")
@@ -131,6 +141,10 @@ class Command(Record):
         """
         check_words("command.run", self.run)
         return self.model_copy(update={"env": with_values(self.env, environ)})
+
+    def processes_of(self, gpus: int) -> int:
+        """Return the number of ranks that a worker starts that has `gpus`, a number of GPUs."""
+        return max(1, gpus) if self.processes == "gpu" else self.processes
 
     @property
     def may_have_ps(self) -> bool:

@@ -72,6 +72,8 @@ def _described(job: Job) -> dict[str, Any]:
         described = job.model_dump(mode="json", include={"command", "training"})
         for name in _PATIENCE:
             del described["command"][name]
+        if job.command.processes == 1:
+            del described["command"]["processes"]  # as before commands had it
     else:
         described = job.model_dump(mode="json", include={"model", "data", "training"})
         del described["data"]["max_broken_share"], described["model"]["tables"]["counted"]

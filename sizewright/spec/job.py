@@ -71,7 +71,8 @@ class Training(Record):
         default=None, description="samples per step of all workers together, in place of batch_size"
     )
     loaders: Loaders = Field(
-        default=0, description="processes that read data for a worker besides itself, as {loaders} in a command"
+        default=0,
+        description="processes that read data for a worker (or each of its ranks) besides itself, as {loaders} in a command",
     )
     samples: Count | None = Field(
         default=None, ge=1, le=MAX_SAMPLES,
@@ -181,6 +182,8 @@ class Job(Record):
         asks_for_ps = "ps" in self.bounds.model_fields_set and self.bounds.ps != Bounds().ps and not without_ps
         if asks_for_ps and not self.command.may_have_ps:
             raise ValueError("bounds.ps is for commands with PS: set command.rendezvous to tf_config or hosts")
+        if self.command.processes == "gpu" and not self.bounds.worker.gpu:
+            raise ValueError("command.processes is gpu, so bounds.worker.gpu must say how many GPUs a worker has")
         if self.bounds.batch_size and not self.command.takes_batch_size:
             raise ValueError("bounds.batch_size needs {batch_size} in the command")
         for key, asked in (("bounds.loaders", self.bounds.loaders), ("training.loaders", self.training.loaders)):
@@ -194,6 +197,9 @@ class Job(Record):
             return self
         if self.bounds.batch_size:
             raise ValueError("bounds.batch_size is for a batch per worker, and training.global_batch_size fixes it")
+        gpu = self.bounds.worker.gpu
+        if self.command and self.command.processes == "gpu" and gpu and gpu.count[0] != gpu.count[1]:
+            raise ValueError("training.global_batch_size with processes: gpu needs one number in bounds.worker.gpu")
         if not self.worker_counts:
             raise ValueError(self._why_no_worker_counts())
         return self
@@ -209,8 +215,11 @@ class Job(Record):
         return total is None or (workers > 0 and total % self._sharers(workers) == 0)
 
     def _sharers(self, workers: int) -> int:
-        """Return the replicas that share a global batch: the workers, and the chief of a command without PS."""
-        return workers + bool(self.command and self.command.chief and not self.has_ps)
+        """Return who shares a global batch: the ranks of the workers, and the chief of a command without PS."""
+        if self.command is None:
+            return workers
+        gpus = self.bounds.worker.gpu.count[0] if self.bounds.worker.gpu else 0
+        return workers * self.command.processes_of(gpus) + bool(self.command.chief and not self.has_ps)
 
     @property
     def worker_counts(self) -> tuple[int, ...]:

@@ -24,6 +24,9 @@ class ReplicaMetrics(Record):
     Workers report `steps` and `samples`, seconds by phase, the `unique_rows` that they pulled, and the sum of each
     step's `loss`. PS report the `exchanges` that they served, `pushes` among them, `lookups` of rows, and the rows and
     bytes that they hold. Both report `bytes_sent` and `bytes_received`.
+
+    Where NVML tells, workers of a command report the seconds in which a GPU computed (`gpu_busy_s`) and the joules that
+    it used (`gpu_energy_j`), means over the GPUs of the worker, and what these are (`gpu_product`).
     """
 
     role: Role
@@ -52,7 +55,6 @@ class ReplicaMetrics(Record):
     loader_cpu_s: float | None = None
     """CPU seconds of its processes that report no samples, such as data loaders; None where they are not told apart."""
     gpu_busy_s: float | None = None
-    """Seconds in which a GPU computed and `gpu_energy_j`, joules that it used: means over the GPUs of the replica."""
     gpu_energy_j: float | None = None
     gpu_product: str | None = None
     loss: float = 0.0

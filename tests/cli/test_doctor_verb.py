@@ -5,9 +5,12 @@ from __future__ import annotations
 import json
 import os
 import socket
+import sys
 import time
 from collections.abc import Callable
+from importlib.machinery import ModuleSpec
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -16,6 +19,7 @@ from sizewright.api import checking
 from sizewright.errors import EngineError
 from sizewright.spec.diagnosis import Diagnosis
 from sizewright.training.host import cgroups
+from tests.helpers.stand_in_nvml import StandInGpu, StandInNvml
 
 
 @pytest.fixture
@@ -117,3 +121,22 @@ def test_ray_that_does_not_answer_is_reported(call: Callable[..., Any], monkeypa
     result = call("doctor", "--address", "127.0.0.1:1")
     assert result.code == 0
     assert "No Ray answers" in result.out
+
+
+@pytest.mark.parametrize(("answers", "level"), [(True, "ok"), (False, "lacking")])
+def test_gpu_without_nvml_is_reported(monkeypatch: pytest.MonkeyPatch, answers: bool, level: str) -> None:
+    cuda = SimpleNamespace(
+        is_available=lambda: True,
+        device_count=lambda: 2,
+        get_device_name=lambda _: "NVIDIA H100",
+        get_device_properties=lambda _: SimpleNamespace(total_memory=80 << 30),
+    )
+    monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(cuda=cuda, __spec__=ModuleSpec("torch", None)))
+    monkeypatch.setitem(sys.modules, "pynvml", StandInNvml(StandInGpu(), driver=answers))
+    check = checking._gpu()
+    assert check.level == level
+    assert check.found.startswith("2 × NVIDIA H100 with 80.0 GiB")
+    if not answers:
+        assert check.found.endswith("and no answer of NVML")
+        assert check.means == "Trials on GPUs do not record device memory, utilization and power."
+        assert check.remedy.startswith("Run: pip install 'sizewright[gpu]'")

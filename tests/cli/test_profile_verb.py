@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import gzip
+import json
+import sys
 from pathlib import Path
 
 import pytest
@@ -85,3 +87,28 @@ def test_a_gpu_job_is_refused(call, example, tmp_path):
     assert result.code == 1
     assert "needs a GPU" in result.err
     assert Job.load(job).training.device == "cuda"
+
+
+OUT_OF_MEMORY = "torch.OutOfMemoryError: CUDA out of memory."
+
+
+@pytest.mark.parametrize(
+    "last_line",
+    [
+        "ValueError: global batch 100 is not divisible by 3 ranks",
+        "ValueError: this plan is for 4 ranks, not 1",
+        "RuntimeError: DataLoader worker (pid 7) is killed by signal: Killed",
+        OUT_OF_MEMORY,
+    ],
+)
+def test_what_a_script_says_at_its_end_is_the_cause(call, tmp_path, last_line):
+    (tmp_path / "train.py").write_text(f"print('an earlier line'); raise SystemExit({last_line!r})")
+    job = {
+        "command": {"run": [sys.executable, "train.py"], "folder": str(tmp_path)},
+        "bounds": {"worker": {"replicas": 1, "cpu": 0.5}},
+    }
+    (tmp_path / "job.yaml").write_text(json.dumps(job))
+    result = call("profile", str(tmp_path / "job.yaml"), "--trials", "1", "--store", str(tmp_path / "trials.db"))
+    assert result.code == 1
+    cause = "worker-0 ended for lack of memory on its GPU" if last_line == OUT_OF_MEMORY else last_line
+    assert f"Error: None of 2 trials succeeded: {cause}. Remove the cause" in " ".join(result.err.split())

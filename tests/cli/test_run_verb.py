@@ -18,7 +18,8 @@ from sizewright.errors import EngineError, InputError, StoreError
 from sizewright.executors import registry
 from sizewright.executors.session.local import LocalExecutor
 from sizewright.runtime.metrics_log import MetricsLog
-from sizewright.spec import Allocation, Job, Plan
+from sizewright.runtime.plan_files import plan_from_file
+from sizewright.spec import Allocation, Gpu, Job, Plan
 from sizewright.testing import FakeExecutor
 
 SIZES = ("--workers", 2, "--ps", 1, "--worker-cpu", "500m", "--ps-cpu", 1)
@@ -221,3 +222,28 @@ def test_run_that_cannot_be_recorded_still_prints_its_outcome(call, plan, fake, 
     assert result.code == 0
     assert "The run could not be added to the history: The disk is full." in caplog.text
     assert "5,000 samples" in result.out
+
+
+@pytest.mark.parametrize(
+    ("bounds", "option", "gpu"),
+    [
+        ("a100:2", None, Gpu(kind="a100", count=2)),
+        ([0, 4], "3", Gpu(count=3)),
+        ([0, 4], "0", None),
+        (None, "1", Gpu(count=1)),
+        (None, None, None),
+    ],
+)
+def test_gpus_of_a_worker_are_an_option_or_the_only_number_of_the_bounds(tmp_path, bounds, option, gpu):
+    fields = {"command": {"run": "true"}, "bounds": {"worker": {"gpu": bounds}}}
+    (tmp_path / "job.yaml").write_text(json.dumps(fields))
+    sizes = {"workers": "2", "worker_cpu": "1", **({"worker_gpu": option} if option else {})}
+    assert plan_from_file(tmp_path / "job.yaml", sizes).target.worker[0].gpu == gpu
+
+
+def test_number_of_gpus_that_the_bounds_leave_open_is_asked_for(call, fake, tmp_path):
+    fields = {"command": {"run": "true"}, "bounds": {"worker": {"gpu": [1, 4]}}}
+    (tmp_path / "job.yaml").write_text(json.dumps(fields))
+    result = call("run", str(tmp_path / "job.yaml"), "--workers", "1", "--worker-cpu", "1")
+    assert result.code == 1
+    assert "these sizes are missing: --worker-gpu" in " ".join(result.err.split())

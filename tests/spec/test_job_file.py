@@ -16,6 +16,7 @@ from sizewright.errors import JobError
 from sizewright.formatting import GIB, MIB
 from sizewright.models.memory.report import report
 from sizewright.spec import Bounds, Cluster, Data, Gpu, Job, Model, Optimizer, Prices, RoleBounds, Tables, Training
+from sizewright.spec._base import parse
 from sizewright.spec.model import FIRST_CRITEO_ROWS
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -518,3 +519,32 @@ def test_older_dump_of_a_command_describes_no_tables() -> None:
     older = {"model": Model().model_dump(), "data": Data().model_dump(), "command": {"run": "python train.py"}}
     assert not Job.model_validate(older).describes_tables
     assert Job().describes_tables
+
+
+@pytest.mark.parametrize(
+    ("written", "kind", "count"),
+    [(2, "gpu", (2, 2)), ("a100:2", "a100", (2, 2)), ([1, 8], "gpu", (1, 8)), ({"count": 4}, "gpu", (4, 4)),
+     ({"kind": "a100", "count": [0, 8]}, "a100", (0, 8))],
+)  # fmt: skip
+def test_gpus_of_a_worker_are_bounded(written: object, kind: str, count: tuple[int, int]) -> None:
+    bounds = Bounds.model_validate({"worker": {"gpu": written}})
+    assert bounds.worker.gpu is not None
+    assert (bounds.worker.gpu.kind, bounds.worker.gpu.count) == (kind, count)
+    assert Bounds.model_validate(bounds.model_dump(by_alias=True)) == bounds
+    assert Bounds.model_validate({"worker": {"gpu": 0}}).worker.gpu is None
+
+
+@pytest.mark.parametrize(
+    ("bounds", "message"),
+    [
+        ({"worker": {"gpu": [4, 1]}}, r"'bounds.worker.gpu': the minimum \(4\) is above the maximum \(1\)"),
+        ({"worker": {"gpu": {"count": 0}}}, "the maximum is 0; leave gpu out"),
+        ({"worker": {"gpu": "many"}}, "'bounds.worker.gpu' must look like"),
+        ({"worker": {"gpu": {"kind": "a 100", "count": 1}}}, "letters, digits, points"),
+        ({"ps": {"gpu": 1}}, "only workers have GPUs"),
+        ({"worker": {"gpu": 1}}, "needs training.device: cuda"),
+    ],
+)
+def test_gpus_that_cannot_be_meant_are_refused(bounds: dict[str, object], message: str) -> None:
+    with pytest.raises(JobError, match=message):
+        parse(Job, {"bounds": bounds}, "job.yaml")

@@ -6,6 +6,7 @@ Only the platform knows a replica's number: it is a label of the pod, which the 
 from __future__ import annotations
 
 import json
+import math
 import os
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
@@ -83,7 +84,11 @@ def container_command(
     del variables["SIZEWRIGHT_INDEX"]
     variables["OMP_NUM_THREADS"] = str(-(-group.cpu // 1)).partition(".")[0]
     variables["PYTHONUNBUFFERED"] = "1"
-    if discovery.host and command.rendezvous not in discovery.provides:
+    processes = command.processes_of(group.gpu.count if group.gpu else 0) if role == "worker" else 1
+    if processes > 1 and runs_job_command(job):
+        words = [*_torchrun_words(plan, discovery, processes), *words]
+        variables["OMP_NUM_THREADS"] = str(max(1, math.ceil(group.cpu / processes)))
+    elif discovery.host and command.rendezvous not in discovery.provides:
         variables |= _rendezvous(plan, role, discovery)
     settings = with_values(plain, os.environ)
     variables |= {name: fill(_escape(settings.get(name, "")), values) for name in command.env}
@@ -113,6 +118,40 @@ def container_command(
     return ContainerCommand(words, env)
 
 
+def _torchrun_words(plan: Plan, discovery: Discovery, processes: int) -> list[str]:
+    """Return the words by which torchrun starts the ranks of a worker, before those of the command.
+
+    Raises InputError if the platform gives its replicas no names and numbers, or if the workers have several sizes.
+    """
+    if not discovery.host or "torchrun" in discovery.provides:
+        raise InputError(
+            f"{plan.job.name} starts {processes} ranks in each worker (command.processes), and a {discovery.kind} gets "
+            "one from Sizewright.",
+            "Use executor trainjob, jobset, volcano or slurm; or set command.processes to 1 and use more workers.",
+        )
+    if len(plan.target.worker) > 1:
+        raise InputError(
+            f"Plan {plan.id} has workers of {len(plan.target.worker)} sizes, and torchrun starts as many ranks on each "
+            "node.",
+            "Make the groups equal.",
+        )
+    host = _hosts(plan, "worker", discovery)[0]
+    return [
+        "torchrun",
+        f"--nnodes={plan.target.replicas('worker')}",
+        f"--nproc-per-node={processes}",
+        f"--node-rank={_INDEX}",
+        f"--master-addr={host}",
+        f"--master-port={_TORCHRUN_PORT}",
+        "--no-python",
+    ]
+
+
+def _hosts(plan: Plan, role: Role, discovery: Discovery) -> list[str]:
+    name = discovery.names.get(role, role)
+    return [discovery.host.format(job=plan.job.name, role=name, index=i) for i in range(plan.target.replicas(role))]
+
+
 def secrets(plan: Plan) -> Sequence[str]:
     """Return the names of the variables whose values are secret, and therefore in no manifest."""
     return list(split(plan.job.command.env)[1]) if plan.job.command else []
@@ -126,13 +165,7 @@ def _escape(text: str) -> str:
 def _rendezvous(plan: Plan, role: Role, discovery: Discovery) -> dict[str, str]:
     """Return the rendezvous variables that the engine sets, too, with the platform's host names."""
     roles: tuple[Role, ...] = ("chief", "worker", "ps")
-    hosts = {
-        each: [
-            discovery.host.format(job=plan.job.name, role=discovery.names.get(each, each), index=i)
-            for i in range(plan.target.replicas(each))
-        ]
-        for each in roles
-    }
+    hosts = {each: _hosts(plan, each, discovery) for each in roles}
     cluster = {each: [f"{name}:{_PORT}" for name in names] for each, names in hosts.items() if names}
     assert plan.job.command is not None
     if plan.job.command.rendezvous == "torchrun":

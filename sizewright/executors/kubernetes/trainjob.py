@@ -17,7 +17,7 @@ from sizewright.executors.kubernetes.container_spec import (
 from sizewright.executors.kubernetes.jobset import JobSetExecutor
 from sizewright.executors.kubernetes.manifest_executor import without_lists
 from sizewright.executors.kubernetes.objects import true_conditions
-from sizewright.executors.kubernetes.pod_command import Discovery
+from sizewright.executors.kubernetes.pod_command import Discovery, runs_job_command
 from sizewright.executors.kubernetes.pod_template import metadata, pod_template
 from sizewright.executors.kubernetes.repeated_sizes import SizeChange
 from sizewright.executors.kubernetes.training_runtime import (
@@ -97,7 +97,13 @@ class TrainJobExecutor(ClusterExecutor):
             "metadata": metadata(plan),
             "spec": {
                 "runtimeRef": reference(plan.job.name) if has_ps else {"name": _RUNTIME},
-                "trainer": {"numNodes": 0, "image": container["image"], "command": command, "env": container["env"]},
+                "trainer": {
+                    "numNodes": 0,
+                    **_ranks_per_node(plan, groups["worker"][0]),
+                    "image": container["image"],
+                    "command": command,
+                    "env": container["env"],
+                },
             },
         }
         if has_ps:
@@ -156,7 +162,9 @@ class TrainJobExecutor(ClusterExecutor):
         """
         for change in (each for each in changes if each.role == "worker"):
             trainer = change.spec.entry
-            if trainer.get("numProcPerNode") == (before := change.before.processes) and before is not None:
+            if ranks := _ranks_per_node(plan, plan.target.worker[0]):
+                trainer["numProcPerNode"] = ranks["numProcPerNode"]
+            elif trainer.get("numProcPerNode") == (before := change.before.processes) and before is not None:
                 trainer["numProcPerNode"] = change.after.processes or before
         if KEY in document and not is_sized_by_job(document[KEY], self._jobs(document).values()):
             yield (
@@ -289,3 +297,10 @@ class TrainJobExecutor(ClusterExecutor):
     def _delete_runtime(self, runtime: Mapping[str, Any]) -> None:
         meta = runtime["metadata"]
         self.api.delete(self.api_version, KIND, meta["namespace"], meta["name"], str(meta.get("uid") or ""))
+
+
+def _ranks_per_node(plan: Plan, group: Group) -> dict[str, int]:
+    """Return the field for the ranks of a node; none where each node has one, which is the runtime's default."""
+    command = plan.job.command
+    ranks = command.processes_of(group.gpu.count if group.gpu else 0) if command and runs_job_command(plan.job) else 1
+    return {"numProcPerNode": ranks} if ranks > 1 else {}

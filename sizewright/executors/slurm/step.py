@@ -135,7 +135,7 @@ def exec_replica(role: Role, first: int) -> None:
     _write_replica_file(folder / REPLICA_FILE, own_slot)
     os.chdir(command.folder)
     env = start.env | {VARIABLE: str(folder), "SIZEWRIGHT_TASK": str(folder)}
-    os.execve("/bin/sh", ["sh", "-c", _SHELL, "sh", *start.words], os.environ | env)
+    os.execve("/bin/sh", ["sh", "-c", _SHELL, "sh", *start.line], os.environ | env)
 
 
 def _read_plan() -> Plan:

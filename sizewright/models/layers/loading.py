@@ -23,6 +23,7 @@ from typing_extensions import Self
 from sizewright.models._base import BaseThroughputModel, Explanation, Kind, check_interval
 from sizewright.models.default.predictor import AUXILIARY_COLUMNS
 from sizewright.models.table import AXES, Table, as_columns, filled, successful
+from sizewright.spec.metrics import PHASES
 
 Floats = NDArray[np.float64]
 
@@ -35,7 +36,7 @@ _BUSY = 0.9
 _MIN_SD, _UNMEASURED_SD = 0.03, 0.3
 _RESERVE = 1.3
 """Loaders for which no trial has waited are taken to deliver so many times what was trained."""
-_OF_LOADING = ("loaders", "loader_cpu_used", "phase_data_s", "phase_compute_s")
+_OF_LOADING = ("loaders", "loader_cpu_used", *(f"phase_{name}" for name in PHASES))
 _OF_BASE = (
     *AXES,
     "worker_gpu",
@@ -168,9 +169,14 @@ class LoadingModel(BaseThroughputModel):
 
 
 def _waiting_share(trials: dict[str, Floats]) -> Floats:
-    """Return the share of a step (n,) in which a worker waits for data, or loads it."""
-    step_s = trials["workers"] * trials["batch_size"] / trials["throughput"]
-    return np.clip(filled(trials["phase_data_s"] / step_s, 0.0), 0.0, 0.99)
+    """Return the share of a step (n,) in which a worker waits for data, or loads it.
+
+    A step lasts as long as its phases; where only reading is reported, as long as the throughput says.
+    """
+    data = filled(trials["phase_data_s"], 0.0)
+    others = sum(filled(trials[f"phase_{name}"], 0.0) for name in ("pull_s", "compute_s", "push_s"))
+    step_s = np.where(others > 0, data + others, trials["workers"] * trials["batch_size"] / trials["throughput"])
+    return np.asarray(np.clip(data / np.maximum(step_s, 1e-9), 0.0, 0.99))
 
 
 def _is_limited_by_cores(trials: dict[str, Floats]) -> NDArray[np.bool_]:

@@ -8,6 +8,7 @@ from datetime import datetime
 from typing import NamedTuple
 
 from sizewright.datasets.trials.trial import Trial
+from sizewright.profiler.series._base import gpus_of
 from sizewright.recommender.control.windows import ReplicaWindow, Window
 from sizewright.spec import Allocation, Job, Role
 from sizewright.spec.metrics import PHASES
@@ -100,7 +101,7 @@ class RunEvidence:
             "worker_cpu": allocation.cores("worker") / worker_count,
             "ps": ps_count,
             "ps_cpu": allocation.cores("ps") / ps_count if ps_count else None,
-            "worker_gpu": allocation.gpus("worker") // worker_count or None,
+            **gpus_of(self._job, allocation),
             "batch_size": allocation.batch_size,
             "sync": training.sync,
             "throughput": rate,

@@ -121,12 +121,13 @@ class AutoScaler:
         price = allocation_price(allocation, self.job.prices)
         state = CurrentState(row, off_grid, rate, rate_sd, samples_left, price, changes)
         same_replicas = (scored.grid.workers == axes["workers"]) & (scored.grid.ps == axes["ps"])
+        same_replicas &= scored.grid.worker_gpu == axes["worker_gpu"]
         takes_s = np.where(same_replicas, change_s if resize_s is None else resize_s, change_s)
         allowed = self._fitted.grid.allowed & within_memory
         choice = choose_change(self.job, self._fitted.model, scored, allowed, state, takes_s, self.scaling, self._rng)
         choices = tuple(
             Choice(
-                allocation=_allocation_at(scored, point.row),
+                allocation=self.job.with_gpu_kind(_allocation_at(scored, point.row)),
                 throughput_times=point.throughput_times,
                 price_times=point.price_times,
             )
@@ -134,7 +135,7 @@ class AutoScaler:
         )
         if choice.kind == "keep":
             return Action((choice.reason,), choices=choices)
-        target = _allocation_at(scored, choice.row)
+        target = self.job.with_gpu_kind(_allocation_at(scored, choice.row))
         warning = untested_workers_warning(self.job, target.replicas("worker"))
         gain = choice.reason.adding(target=target.describe())
         return Action((gain, warning) if warning else (gain,), target=self.job.with_sides(target), choices=choices)

@@ -39,9 +39,11 @@ def bottleneck(selection: Selection) -> Iterator[Reason]:
 
 def waiting_share(trial: Trial) -> float:
     """Return the share of a step in which a worker of a trial waits for data; 0 where that is not reported."""
-    if not (trial.phase_data_s and trial.throughput and trial.batch_size):
-        return 0.0
-    return min(1.0, trial.phase_data_s * trial.throughput / (trial.workers * trial.batch_size))
+    data = trial.phase_data_s or 0.0
+    others = (trial.phase_pull_s or 0.0) + (trial.phase_compute_s or 0.0) + (trial.phase_push_s or 0.0)
+    if not others and trial.throughput and trial.batch_size:
+        others = max(0.0, trial.workers * trial.batch_size / trial.throughput - data)
+    return data / (data + others) if data else 0.0
 
 
 def _reading(selection: Selection) -> Reason | None:

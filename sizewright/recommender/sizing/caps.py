@@ -9,8 +9,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from sizewright.datasets.trials.trial import Trial
 from sizewright.formatting import write_bytes, write_seconds
+from sizewright.recommender.sizing.gpu_trials import DeviceLimit, same_kind
 from sizewright.recommender.sizing.grid import Grid, choosable_range
 from sizewright.spec import Cluster, HostKind, Job
 from sizewright.spec.allocation import ANY_GPU
@@ -46,8 +46,8 @@ class CapInput:
     """Upper over lower end of the interval of throughput."""
     latest_time_s: Floats
     extrapolate: bool = False
-    device_ooms: Sequence[Trial] = ()
-    """Trials in which the memory of a GPU ran out."""
+    device_limits: Sequence[DeviceLimit] = ()
+    """Of the trials in which the memory of a GPU ran out."""
 
 
 class CapResult(NamedTuple):
@@ -104,12 +104,11 @@ def within_device_memory(c: CapInput, remaining: Mask) -> CapResult:
     A larger batch needs more. Fewer workers may need more, too, since each may then hold a larger share of the tables.
     """
     allowed = np.ones(len(c.grid), bool)
-    batch_sizes = [trial.batch_size or c.job.training.batch_size for trial in c.device_ooms]
-    for trial, batch_size in zip(c.device_ooms, batch_sizes, strict=True):
-        gpus = trial.workers * (trial.worker_gpu or 1)
-        on_no_more = c.grid.workers * np.maximum(c.grid.worker_gpu, 1) <= gpus
-        allowed &= ~((c.grid.batch_size >= batch_size) & on_no_more)
-    reason = Reason.of("device_memory", batch_size=min(batch_sizes, default=0), trials=len(batch_sizes))
+    for limit in c.device_limits:
+        on_no_more = c.grid.workers * np.maximum(c.grid.worker_gpu, 1) <= limit.gpus
+        allowed &= ~((c.grid.batch_size > limit.largest_batch_size) & on_no_more)
+    smallest = min((limit.batch_size for limit in c.device_limits), default=0)
+    reason = Reason.of("device_memory", batch_size=smallest, trials=len(c.device_limits))
     return CapResult(allowed, reason, "Lower the minimum of bounds.batch_size, or use GPUs with more memory.")
 
 
@@ -316,7 +315,9 @@ class _Replicas(NamedTuple):
 def _usable_gpus(job: Job, host: HostKind) -> float:
     """Return the GPUs of a host that a worker may use: all of them, or 0 if the job asks for another kind."""
     wanted = job.bounds.worker.gpu
-    if host.gpu is None or (wanted and ANY_GPU not in (wanted.kind, host.gpu.kind) and wanted.kind != host.gpu.kind):
+    if host.gpu is None or (
+        wanted and ANY_GPU not in (wanted.kind, host.gpu.kind) and not same_kind(wanted.kind, host.gpu.kind)
+    ):
         return 0.0
     return float(host.gpu.count)
 

@@ -17,6 +17,7 @@ from sizewright.models.memory.command import CommandMemory
 from sizewright.models.memory.memory_model import DEFAULT_BASES, Bases, MemoryModel, table_bytes
 from sizewright.models.table import AXES, as_columns
 from sizewright.recommender.sizing.caps import CapInput, Ruling, apply_caps
+from sizewright.recommender.sizing.gpu_trials import DeviceLimit
 from sizewright.recommender.sizing.grid import finer
 from sizewright.recommender.sizing.run_peaks import run_peaks
 from sizewright.recommender.sizing.scoring import Scored, Scorer, assumed_cores
@@ -64,13 +65,13 @@ def evaluate_grid(
     runs: Sequence[FinishedJob] = (),
     unknown_cores: frozenset[Role] = frozenset(),
     bases: Bases = DEFAULT_BASES,
-    device_ooms: Sequence[Trial] = (),
+    device_limits: Sequence[DeviceLimit] = (),
 ) -> GridEvaluation:
     """Score the allocations within the bounds of a job, and apply the caps.
 
     `model` is fitted to `trials`, which have every column that a model needs (see `with_defaults`). Replicas of the
     roles in `unknown_cores` have the assumed cores only. Without a memory peak of the job, the memory forecast uses
-    `bases`. In the trials `device_ooms` the memory of a GPU ran out.
+    `bases`. `device_limits` are of trials in which the memory of a GPU ran out.
 
     The grid is refined around the best allocations until its steps are a few per cent. So wider bounds, whose first
     grid is coarser, lead to the same target as narrower ones.
@@ -93,7 +94,7 @@ def evaluate_grid(
         interval_ratio=scored.interval_ratio,
         latest_time_s=scored.latest_time_s,
         extrapolate=extrapolate,
-        device_ooms=device_ooms,
+        device_limits=device_limits,
     )
     prices_replicas = scorer.prices_replicas(scored.grid)
     evaluation = GridEvaluation(scorer, memory, scored, cap_input, *apply_caps(cap_input), len(peaks), prices_replicas)

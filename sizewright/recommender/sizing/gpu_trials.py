@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from sizewright.datasets.trials.trial import Trial
 from sizewright.spec import Job
@@ -13,7 +15,11 @@ from sizewright.spec.reason import Reason
 def trials_on_gpus(job: Job, trials: Sequence[Trial]) -> tuple[list[Trial], tuple[Reason, ...]]:
     """Return the trials without those on GPUs of another kind than the bounds name, and a reason if there are such."""
     kind = job.bounds.worker.gpu.kind if job.bounds.worker.gpu else ANY_GPU
-    others = {trial.gpu_kind for trial in trials if trial.gpu_kind not in (None, ANY_GPU, kind)}
+    others = {
+        trial.gpu_kind
+        for trial in trials
+        if trial.gpu_kind and trial.gpu_kind != ANY_GPU and not same_kind(trial.gpu_kind, kind)
+    }
     if kind == ANY_GPU or not others:
         return list(trials), ()
     kept = [trial for trial in trials if trial.gpu_kind not in others]
@@ -22,9 +28,34 @@ def trials_on_gpus(job: Job, trials: Sequence[Trial]) -> tuple[list[Trial], tupl
     return kept, (Reason.of("trials_on_other_gpus", trials=left_out, others=names, kind=kind),)
 
 
-def device_ooms(job: Job, trials: Sequence[Trial]) -> list[Trial]:
-    """Return the trials in which the memory of a GPU ran out, of the kind that the bounds name."""
-    return trials_on_gpus(job, [trial for trial in trials if trial.oom_memory == "device"])[0]
+class DeviceLimit(NamedTuple):
+    """A trial in which the memory of a GPU ran out, at `batch_size` on `gpus` GPUs of all workers."""
+
+    batch_size: int
+    gpus: int
+    largest_batch_size: float
+    """What may still fit: the largest batch size below it that was measured, or else half of it."""
+
+
+def device_limits(job: Job, trials: Sequence[Trial]) -> list[DeviceLimit]:
+    """Return a limit for each trial in which the memory of a GPU ran out, of the kind that the bounds name."""
+    on_gpus = trials_on_gpus(job, trials)[0]
+    measured = [trial.batch_size or job.training.batch_size for trial in on_gpus if trial.usable]
+    limits = []
+    for trial in (each for each in on_gpus if each.oom_memory == "device"):
+        batch_size = trial.batch_size or job.training.batch_size
+        largest = max((size for size in measured if size < batch_size), default=batch_size / 2)
+        limits.append(DeviceLimit(batch_size, trial.workers * (trial.worker_gpu or 1), largest))
+    return limits
+
+
+def same_kind(one: str, other: str) -> bool:
+    """Return whether two names are of one kind of GPU, as `h100` and `NVIDIA-H100-80GB-HBM3` are.
+
+    The words of one are all among those of the other.
+    """
+    words = [set(re.split(r"[^a-z0-9]+", name.lower())) for name in (one, other)]
+    return words[0] <= words[1] or words[1] <= words[0]
 
 
 def why_gpus_unclear(job: Job, trials: Sequence[Trial]) -> tuple[Reason, str] | None:
@@ -33,7 +64,7 @@ def why_gpus_unclear(job: Job, trials: Sequence[Trial]) -> tuple[Reason, str] | 
     Throughput on one kind of GPU says nothing of another, and no trial tells the effect of GPUs that none records.
     """
     kinds = sorted({trial.gpu_kind for trial in trials if trial.gpu_kind})
-    if len(kinds) > 1:
+    if any(not same_kind(kinds[0], kind) for kind in kinds):
         return (
             Reason.of("gpu_kinds_mixed", kinds=", ".join(kinds)),
             f"Name the kind of the job in its bounds, such as worker: {{gpu: {{kind: {kinds[0]}, count: 1}}}}, or pass "

@@ -20,7 +20,7 @@ from sizewright.recommender.similar_jobs.warm_start import warm_start
 from sizewright.recommender.sizing.build import build_recommendation, infeasible, not_enough_data, usable_trials
 from sizewright.recommender.sizing.caps import INTERVAL_CAP, SUPPORTED_RANGE_CAP, beyond_supported
 from sizewright.recommender.sizing.evaluate_grid import GridEvaluation, evaluate_grid, with_defaults
-from sizewright.recommender.sizing.gpu_trials import device_ooms, trials_on_gpus, why_gpus_unclear
+from sizewright.recommender.sizing.gpu_trials import device_limits, trials_on_gpus, why_gpus_unclear
 from sizewright.recommender.sizing.pareto import pareto_front
 from sizewright.recommender.sizing.prior_check import check_prior
 from sizewright.recommender.sizing.request import SizingRequest
@@ -155,7 +155,7 @@ def _evaluate(
         extrapolate=request.extrapolate,
         runs=request.runs,
         unknown_cores=roles_without_cores(request.job, recorded),
-        device_ooms=device_ooms(request.job, request.trials),
+        device_limits=device_limits(request.job, request.trials),
     )
     evaluation = evaluate(bases=evidence.warm_start.memory.bases)
     if evidence.warm_start.memory.runs and not evaluation.allowed.any():

@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import math
 import re
+import sys
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from sizewright.errors import JobError
 from sizewright.spec import Allocation, Job, Resources, Role
-from sizewright.spec.command import PLACEHOLDERS
+from sizewright.spec.command import PLACEHOLDERS, Command
+from sizewright.training.command import ranks
 
 _PLACEHOLDER = re.compile("{(" + "|".join(PLACEHOLDERS) + ")}")
 
@@ -36,10 +38,16 @@ class ReplicaSlot(NamedTuple):
 
 
 class ReplicaCommand(NamedTuple):
-    """The words of a command, and its additional environment variables."""
+    """The words of a command, its additional environment variables, and how many processes of it to start."""
 
     words: tuple[str, ...]
     env: dict[str, str]
+    processes: int = 1
+
+    @property
+    def line(self) -> list[str]:
+        """The words that start all processes, on the machine that asks."""
+        return [*self.words] if self.processes == 1 else [sys.executable, ranks.__file__, *self.words]
 
 
 def make_start(job: Job, slots: Sequence[ReplicaSlot], me: ReplicaSlot, allocation: Allocation) -> ReplicaCommand:
@@ -49,12 +57,16 @@ def make_start(job: Job, slots: Sequence[ReplicaSlot], me: ReplicaSlot, allocati
     workers, ps = (sum(slot.role == role for slot in slots) for role in ("worker", "ps"))
     values = placeholders(job, workers, ps, me.size.cpu, me.role, me.number, allocation)
     env = {f"SIZEWRIGHT_{name.upper()}": str(value) for name, value in values.items() if value is not None}
+    processes = _processes(command, me) if me.role == "worker" else 1
     # As torchrun does; more threads than cores only wait for each other.
-    env["OMP_NUM_THREADS"] = str(max(1, math.ceil(me.size.cpu)))
+    env["OMP_NUM_THREADS"] = str(max(1, math.ceil(me.size.cpu / processes)))
     env["PYTHONUNBUFFERED"] = "1"  # a report that waits in a buffer has the wrong time
-    env |= {"torchrun": _torchrun, "tf_config": _tf_config, "hosts": _hosts}[command.rendezvous](slots, me)
+    if command.rendezvous == "torchrun":
+        env |= _torchrun(command, slots, me)
+    else:
+        env |= {"tf_config": _tf_config, "hosts": _hosts}[command.rendezvous](slots, me)
     env |= {name: fill(value, values) for name, value in command.env.items()}
-    return ReplicaCommand(tuple(fill(word, values) for word in command.run), env)
+    return ReplicaCommand(tuple(fill(word, values) for word in command.run), env, processes)
 
 
 def placeholders(
@@ -83,11 +95,31 @@ def fill(text: str, values: Mapping[str, object]) -> str:
     return _PLACEHOLDER.sub(lambda match: str(values[match[1]]), text)
 
 
-def _torchrun(slots: Sequence[ReplicaSlot], me: ReplicaSlot) -> dict[str, str]:
-    """Return the variables that torchrun sets, for workers only."""
+def _processes(command: Command, slot: ReplicaSlot) -> int:
+    return command.processes_of(slot.size.gpu.count if slot.size.gpu else 0)
+
+
+def _torchrun(command: Command, slots: Sequence[ReplicaSlot], me: ReplicaSlot) -> dict[str, str]:
+    """Return the variables that torchrun sets, for workers only; those of the first rank if a worker has several.
+
+    A worker with several ranks, or with GPUs of its own, is a node: ranks are numbered within it, as are its GPUs.
+    """
     if me.role != "worker":
         return {}
     workers = [slot for slot in slots if slot.role == "worker"]
+    counts = [_processes(command, slot) for slot in workers]
+    number = workers.index(me)
+    if me.size.gpu or max(counts) > 1:
+        return {
+            "RANK": str(sum(counts[:number])),
+            "WORLD_SIZE": str(sum(counts)),
+            "LOCAL_RANK": "0",
+            "LOCAL_WORLD_SIZE": str(counts[number]),
+            "GROUP_RANK": str(number),
+            "GROUP_WORLD_SIZE": str(len(workers)),
+            "MASTER_ADDR": workers[0].host,
+            "MASTER_PORT": str(workers[0].port),
+        }
     local_numbers = [slot.number for slot in workers if slot.host == me.host]
     hosts = list(dict.fromkeys(slot.host for slot in workers))
     return {

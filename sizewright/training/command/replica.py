@@ -91,7 +91,7 @@ class CommandReplica:
         if self._trains_on_gpu:
             ids = gpu_ids(env)
             self._gpu_watch, self._gpu_product = GpuWatch(ids), gpu_product(ids)
-        words = list(start.words)
+        words = start.line
         if self._group:
             self._group.set_memory(self.slot.size.memory_bytes)
             words = self._group.joining(words)

@@ -37,7 +37,8 @@ class CommandSession:
     folder below `logs`. In a trial (`trial`) an environment variable says so, processes are ended quickly, and logs of
     successful starts are removed.
 
-    Raise InputError if a value of `command.env` is withheld and not in the environment.
+    Raise InputError if a value of `command.env` is withheld and not in the environment, and EngineError for a job that
+    trains on GPUs where there is none.
     """
 
     def __init__(self, job: Job, *, address: str | None = None, logs: str | Path = LOGS, trial: bool = False) -> None:
@@ -62,6 +63,12 @@ class CommandSession:
         with uninterrupted():
             self._place = RayLauncher(name, address) if address else LocalLauncher(name)
             atexit.register(self.stop)  # for a program that ends without
+        if job.training.device == "cuda" and not self.gpus:
+            try:
+                check_device(job)  # PyTorch also knows other GPUs than those of NVIDIA
+            except BaseException:
+                self.stop()
+                raise
 
     def __enter__(self) -> CommandSession:
         return self
@@ -213,8 +220,6 @@ class CommandSession:
             needs = "needs at least one PS" if self.job.has_ps else "has no PS"
             why = "" if self._command.may_have_ps else ", since its rendezvous is torchrun"
             raise EngineError(f"{self.job.name} {needs}{why}.", "Change the allocation's PS, or bounds.ps.replicas.")
-        if self.job.training.device == "cuda" and not self.gpus:
-            check_device(self.job)  # PyTorch also knows other GPUs than those of NVIDIA
         check_room(allocation, self._place.node_resources)
 
     def _start(self, allocation: Allocation) -> None:

@@ -195,3 +195,27 @@ def test_number_of_samples_is_a_variable_where_it_is_known(samples: int | None, 
     job = launch.job.model_copy(update={"training": launch.job.training.model_copy(update={"samples": samples})})
     _, env = as_started(containers("volcano", launch.model_copy(update={"job": job}))["worker"], 0)
     assert {name for name in env if name == "SIZEWRIGHT_SAMPLES"} == names
+
+
+@pytest.mark.parametrize("name", ["jobset", "trainjob", "volcano"])
+def test_ranks_of_a_worker_are_started_by_torchrun(name: str) -> None:
+    launch = plan("torchrun", run="python train.py --batch {batch_size}")
+    command = launch.job.command.model_copy(update={"processes": 4})  # type: ignore[union-attr]
+    launch = launch.model_copy(update={"job": launch.job.model_copy(update={"command": command})})
+    container = containers(name, launch)["worker"]
+    words, env = as_started(container, 2)
+    host = {"jobset": "ctr-worker-0-0.ctr", "trainjob": "ctr-node-0-0.ctr", "volcano": "ctr-worker-0.ctr"}[name]
+    assert words == [
+        "torchrun", "--nnodes=3", "--nproc-per-node=4", "--node-rank=2", f"--master-addr={host}", "--master-port=29500",
+        "--no-python", "python", "train.py", "--batch", "64",
+    ]  # fmt: skip
+    assert not {"RANK", "WORLD_SIZE", "LOCAL_RANK"} & env.keys()
+    assert env["OMP_NUM_THREADS"] == "1"
+
+
+def test_ranks_of_a_worker_are_refused_where_the_platform_numbers_them() -> None:
+    launch = plan("torchrun", run="python train.py")
+    command = launch.job.command.model_copy(update={"processes": 4})  # type: ignore[union-attr]
+    launch = launch.model_copy(update={"job": launch.job.model_copy(update={"command": command})})
+    with pytest.raises(InputError, match=r"ctr starts 4 ranks in each worker .*PyTorchJob gets one .* Use executor"):
+        get_executor("pytorchjob").render(launch)

@@ -18,7 +18,7 @@ from sizewright.errors import InputError
 from sizewright.executors.kubernetes.trainjob import TrainJobExecutor
 from sizewright.executors.yaml_documents import from_yaml
 from sizewright.formatting import GIB
-from sizewright.spec import Allocation, Deploy, Gpu, Group, Job, Plan, Training
+from sizewright.spec import Allocation, Bounds, Deploy, Gpu, Group, Job, Plan, Training
 from sizewright.spec.command import Command
 from tests.helpers.crds import validator
 from tests.helpers.random_plans import plans, without_ps
@@ -222,3 +222,18 @@ def test_pushed_progress_is_observed(tmp_path: Path) -> None:
 )  # fmt: skip
 def test_its_conditions_say_how_it_ended(condition: dict[str, str], status: str | None) -> None:
     assert TrainJobExecutor().end_status({"status": {"conditions": [condition]}}) == status
+
+
+def test_ranks_of_a_node_follow_its_gpus() -> None:
+    def on_gpus(count: int) -> Plan:
+        launch = plan(workers=2, gpus=count)
+        bounds = Bounds.model_validate({"worker": {"gpu": [1, 8]}})
+        command = COMMAND.model_copy(update={"processes": "gpu"})
+        return launch.model_copy(update={"job": launch.job.model_copy(update={"command": command, "bounds": bounds})})
+
+    executor = TrainJobExecutor()
+    trainer = yaml.safe_load(executor.render(on_gpus(4)))["spec"]["trainer"]
+    assert (trainer["numNodes"], trainer["numProcPerNode"]) == (2, 4)
+    assert "--nproc-per-node=4" in trainer["command"]
+    assert executor.parse(executor.render(on_gpus(4))) == on_gpus(4)
+    assert "numProcPerNode" not in yaml.safe_load(executor.render(on_gpus(1)))["spec"]["trainer"]

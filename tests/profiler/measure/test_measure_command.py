@@ -9,8 +9,9 @@ import pytest
 from sizewright.datasets.trials.trial import Trial
 from sizewright.errors import TrialVoidError
 from sizewright.profiler.measure.measure import Timing
-from sizewright.profiler.measure.measure_command import measure_command
-from sizewright.profiler.series._base import TrialPoint
+from sizewright.profiler.measure.measure_command import measure_command, trial_row
+from sizewright.profiler.measure.steady_state import SteadyState
+from sizewright.profiler.series._base import TrialPoint, gpus_of
 from sizewright.spec import Allocation, Job, Metrics, ReplicaMetrics
 
 JOB = Job.model_validate({"name": "own", "command": {"run": "x"}, "training": {"batch_size": 64}})
@@ -117,3 +118,37 @@ def test_exit_after_steady_state_gives_a_trial() -> None:
 def test_rare_reports_raise_error() -> None:
     with pytest.raises(TrialVoidError, match="reported too rarely to measure its throughput within 12 s"):
         measured(ReportingTrainer(lambda _: 640, every_s=3.0), max_trial_s=12)
+
+
+def test_use_of_gpus_is_a_mean_over_workers_and_absent_without_nvml() -> None:
+    def metrics(at_s: float, **gpu: float) -> Metrics:
+        about = {"cpu_s": at_s, "throttled_s": 0.0, "memory_peak_bytes": 1, "at_s": at_s, "role": "worker"}
+        of_each = [{name: value * number for name, value in gpu.items()} for number in (1, 2)]
+        return Metrics.model_validate({"replicas": [{**about, "index": i, **use} for i, use in enumerate(of_each)]})
+
+    steady = SteadyState(0.0, 100.0, 1.0, 10.0)
+    first = metrics(0.0, gpu_busy_s=1, gpu_energy_j=100)
+    last = metrics(10.0, gpu_busy_s=3, gpu_energy_j=1600, device_memory_bytes=500)
+    row = trial_row(JOB, POINT, steady, first, last, counts_job=False)
+    assert (row.gpu_utilization, row.gpu_power_w) == (pytest.approx(0.3), pytest.approx(225.0))
+    assert row.device_memory_bytes == 1000
+    absent = trial_row(JOB, POINT, steady, metrics(0.0), metrics(10.0), counts_job=False)
+    assert (absent.gpu_utilization, absent.gpu_power_w, absent.device_memory_bytes) == (None, None, None)
+
+
+@pytest.mark.parametrize(
+    ("gpu", "product", "count", "kind"),
+    [
+        (None, None, None, None),
+        (None, "NVIDIA-H100", None, "NVIDIA-H100"),
+        ("2", "NVIDIA-H100", 2, "NVIDIA-H100"),
+        ("a100:2", "NVIDIA-A100-SXM4", 2, "a100"),
+        ([0, 2], None, 0, None),
+    ],
+)
+def test_trial_records_the_gpus_of_its_bounds(
+    gpu: object, product: str | None, count: int | None, kind: str | None
+) -> None:
+    job = Job.model_validate({"command": {"run": "x"}, "bounds": {"worker": {"gpu": gpu}}})
+    planned = job.with_gpu_kind(Allocation.of(1, 0, 1.0, 1.0, 64, worker_gpu=count or 0))
+    assert gpus_of(job, planned, product) == {"worker_gpu": count, "gpu_kind": kind}

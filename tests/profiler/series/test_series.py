@@ -67,6 +67,7 @@ def test_series_continues_after_silence_unless_it_recurs() -> None:
         (failing(), "failed"),
         (ReplicaDiedError("it fell over"), "failed"),
         (ReplicaDiedError("it fell over", oom=True), "oom"),
+        (ReplicaDiedError("it fell over", oom_memory="device"), "oom"),
         (TrialVoidError("it fell over"), "void"),
     ],
 )
@@ -80,6 +81,7 @@ def test_failed_trial_is_recorded_and_the_series_continues(error: BaseException,
     assert (bad.throughput, bad.message, bad.series) == (None, "it fell over", "s-1")
     assert (bad.workers, bad.ps) == (point.allocation.replicas("worker"), point.allocation.replicas("ps"))
     assert (bad.table_scale, bad.job_hash) == (point.table_scale, JOB.hash)
+    assert bad.oom_memory == getattr(error, "oom_memory", None)
     assert trainer.discarded == 1
 
 

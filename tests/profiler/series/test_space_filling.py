@@ -13,8 +13,8 @@ from sizewright.errors import JobError
 from sizewright.formatting import GIB
 from sizewright.models.forms.dlrover import DlroverModel
 from sizewright.models.memory.memory_model import MemoryModel
-from sizewright.profiler.series.space_filling import SpaceFillingPlanner, space_filling_allocations
-from sizewright.spec import Allocation, Bounds, Job, RoleBounds
+from sizewright.profiler.series.space_filling import CommandPlanner, SpaceFillingPlanner, space_filling_allocations
+from sizewright.spec import Allocation, Bounds, Gpu, Job, RoleBounds
 
 STARTER = Job.load(Path(sizewright.spec.__file__).with_name("starter.yaml"))
 
@@ -171,3 +171,48 @@ def test_trials_share_a_global_batch_evenly(total: int, low: int, more: int, cor
     except JobError:
         assume(False)
     assert all(each.replicas("worker") * each.batch_size == total for each in allocations)
+
+
+def on_gpus(gpu: object, replicas: object = 1, **training: object) -> Job:
+    return Job.model_validate(
+        {
+            "command": {"run": "train --batch {batch_size}"},
+            "training": {"batch_size": 512, **training},
+            "bounds": {"worker": {"replicas": replicas, "cpu": [1, 8], "gpu": gpu}, "batch_size": [256, 4096]},
+        }
+    )
+
+
+def test_trials_of_a_command_differ_in_gpus_and_batch_size() -> None:
+    points = CommandPlanner(on_gpus({"kind": "a100", "count": [1, 8]}), 16.0, 64 * GIB, count=9, host_gpus=4).points
+    gpus = {point.allocation.worker[0].gpu for point in points}
+    assert {gpu.kind for gpu in gpus if gpu} == {"a100"}
+    assert {gpu.count for gpu in gpus if gpu} >= {1, 4}
+    assert {gpu.count for gpu in gpus if gpu} <= {1, 2, 4}
+    assert {256, 4096} <= {point.allocation.batch_size for point in points}
+
+
+def test_workers_together_have_no_more_gpus_than_the_host() -> None:
+    allocations = space_filling_allocations(on_gpus([1, 4], replicas=[1, 4]), 32.0, 20, host_gpus=4)
+    assert max(allocation.gpus() for allocation in allocations) == 4
+    assert {allocation.replicas("worker") for allocation in allocations} >= {1, 4}
+
+
+@pytest.mark.parametrize(("host_gpus", "has"), [(0, "no GPU"), (3, "3 GPUs")])
+def test_gpus_that_the_host_lacks_are_refused_with_what_to_do(host_gpus: int, has: str) -> None:
+    job = on_gpus("a100:2", replicas=[2, 4])
+    message = rf"at least 2 workers of 2 GPUs each, and this host has {has} for trials. .*sizewright trials export"
+    with pytest.raises(JobError, match=message):
+        CommandPlanner(job, 16.0, 64 * GIB, host_gpus=host_gpus)
+
+
+def test_workers_without_gpus_are_measured_where_the_host_has_none_and_the_bounds_allow_it() -> None:
+    allocations = space_filling_allocations(on_gpus([0, 2]), 16.0, 4, host_gpus=0)
+    assert {allocation.gpus() for allocation in allocations} == {0}
+
+
+def test_built_in_job_keeps_its_gpus_in_trials() -> None:
+    job = Job.model_validate({"training": {"device": "cuda"}, "bounds": {"worker": {"gpu": "a100:1"}}})
+    points = SpaceFillingPlanner(job, 4.0, host_gpus=8).points
+    assert {point.allocation.worker[0].gpu for point in points} == {Gpu(kind="a100", count=1)}
+    assert all(point.allocation.worker[0].memory_bytes for point in points)

@@ -24,6 +24,7 @@ from sizewright.errors import (
 from sizewright.spec import Allocation
 from sizewright.training.command import run
 from sizewright.training.command.session import CommandSession
+from tests.helpers.stand_in_nvml import StandInGpu, StandInNvml
 
 MakeSession = Callable[..., CommandSession]
 ONE, TWO = Allocation.of(1, 0, 0.3, 1.0, 32), Allocation.of(2, 0, 0.3, 1.0, 32)
@@ -357,3 +358,89 @@ def test_trials_are_marked_and_leave_no_logs(command_session: MakeSession, tmp_p
     assert session.allocation is None
     session.stop()
     assert not (tmp_path / "logs").exists()
+
+
+RANKS = """
+import os, time
+from sizewright import log_samples
+
+names = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_RANK", "OMP_NUM_THREADS")
+with open(f"rank-{os.environ['RANK']}", "w") as file:
+    print(*(os.environ[name] for name in names), file=file)
+if os.environ["RANK"] == os.environ.get("FAILING_RANK"):
+    raise SystemExit(os.environ["WORDS"])
+for _ in range(40):
+    time.sleep(0.05)
+    log_samples(10)
+"""
+
+
+def run_to_end(session: CommandSession) -> None:
+    session.scale(Allocation.of(2, 0, 0.4, 1.0, 32))
+    session.wait(30)
+
+
+def test_ranks_of_a_worker_share_it_and_all_their_samples_count(command_session: MakeSession, tmp_path: Path) -> None:
+    session = command_session(RANKS, processes=2, folder=str(tmp_path))
+    session.scale(Allocation.of(2, 0, 0.4, 1.0, 32))
+    assert len(session.observe().of("worker")) == 2
+    assert session.wait(60)
+    assert session.outcome().samples == 4 * 400
+    assert [(tmp_path / f"rank-{rank}").read_text().split() for rank in range(4)] == [
+        ["0", "0", "4", "2", "0", "1"],
+        ["1", "1", "4", "2", "0", "1"],
+        ["2", "0", "4", "2", "1", "1"],
+        ["3", "1", "4", "2", "1", "1"],
+    ]
+
+
+def test_failed_rank_ends_its_worker_and_the_job(command_session: MakeSession, tmp_path: Path) -> None:
+    env = {"FAILING_RANK": "3", "WORDS": "no such table"}
+    session = command_session(RANKS, processes=2, folder=str(tmp_path), env=env)
+    with pytest.raises(ReplicaDiedError, match=r"(?s)worker-1 ended with exit code 1 .*no such table"):
+        run_to_end(session)
+    session.stop()
+    assert groups() == []
+
+
+@pytest.mark.parametrize("words", ["torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.",
+                                   "RuntimeError: CUDA error: out of memory"])  # fmt: skip
+def test_lack_of_device_memory_is_told_and_kept_apart_from_that_of_the_host(
+    command_session: MakeSession, tmp_path: Path, words: str
+) -> None:
+    session = command_session(RANKS, folder=str(tmp_path), env={"FAILING_RANK": "1", "WORDS": words})
+    with pytest.raises(ReplicaDiedError, match=r"worker-1 ended for lack of memory on its GPU, after ") as caught:
+        run_to_end(session)
+    assert caught.value.oom_memory == "device"
+
+
+def test_cuda_without_a_gpu_is_refused_before_anything_starts(
+    command_session: MakeSession, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setitem(sys.modules, "torch", None)
+    monkeypatch.setattr("sizewright.training.ray.node_agent.gpu_ids", list)
+    with pytest.raises(EngineError, match=r"training.device is cuda\), but there is none on this host. Set the device"):
+        command_session(RANKS, folder=str(tmp_path), device="cuda")
+    assert groups() == []
+    with pytest.raises(EngineError, match=r"asks for 2 GPUs and this host has none. Ask for fewer"):
+        command_session(RANKS, folder=str(tmp_path)).scale(Allocation.of(1, 0, 0.4, 1.0, 32, worker_gpu=2))
+
+
+def test_each_worker_gets_gpus_of_its_own_and_tells_what_they_do(
+    command_session: MakeSession, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setitem(sys.modules, "pynvml", StandInNvml(*(StandInGpu(0, 40, 100_000) for _ in range(5))))
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,1,2,0")
+    program = RANKS.replace('"OMP_NUM_THREADS")', '"CUDA_VISIBLE_DEVICES")')
+    session = command_session(program, folder=str(tmp_path), device="cuda")
+    assert session.gpus == 4
+    with pytest.raises(EngineError, match=r"asks for 6 GPUs and this host has 4\."):
+        session.scale(Allocation.of(2, 0, 0.4, 1.0, 32, worker_gpu=3))
+    session.scale(Allocation.of(2, 0, 0.4, 1.0, 32, worker_gpu=2))
+    time.sleep(0.5)
+    for replica in session.observe().replicas:
+        assert replica.gpu_product == "NVIDIA-H100-80GB-HBM3"
+        assert replica.gpu_busy_s is not None
+        assert replica.gpu_energy_j == pytest.approx(replica.gpu_busy_s / 0.4 * 100)
+    seen = [(tmp_path / f"rank-{rank}").read_text().split() for rank in range(2)]
+    assert seen == [["0", "0", "2", "1", "0", "4,1"], ["1", "0", "2", "1", "1", "2,0"]]

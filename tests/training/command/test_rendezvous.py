@@ -4,7 +4,9 @@ import json
 
 import pytest
 
-from sizewright.spec import Allocation, Job, Resources, Role
+from sizewright.errors import JobError
+from sizewright.spec import Allocation, Gpu, Job, Resources, Role
+from sizewright.spec._base import parse
 from sizewright.training.command.rendezvous import ReplicaSlot, make_start
 
 ALLOCATION = Allocation.of(1, 0, 1.0, 1.0, 64)
@@ -132,3 +134,48 @@ def test_loaders_are_those_of_the_allocation_or_else_of_the_job() -> None:
     more = ALLOCATION.model_copy(update={"loaders": 5})
     assert make_start(described, workers, workers[0], more).words[-1] == "5"
     assert "SIZEWRIGHT_LOADERS" not in make_start(job("torchrun"), workers, workers[0], ALLOCATION).env
+
+
+def test_worker_with_gpus_of_its_own_is_a_node() -> None:
+    on_one_host = [
+        ReplicaSlot("worker", i, Resources(cpu=4, memory_bytes=0, gpu=Gpu(count=count)), "10.0.0.1", 7000 + i)
+        for i, count in enumerate((2, 2))
+    ]
+    names = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP_RANK")
+    one, per_gpu = job("torchrun"), gpu_job()
+    assert [[make_start(one, on_one_host, me, ALLOCATION).env[name] for name in names] for me in on_one_host] == [
+        ["0", "2", "0", "1", "0"], ["1", "2", "0", "1", "1"],
+    ]  # fmt: skip
+    starts = [make_start(per_gpu, on_one_host, me, ALLOCATION) for me in on_one_host]
+    assert [[start.env[name] for name in names] for start in starts] == [
+        ["0", "4", "0", "2", "0"], ["2", "4", "0", "2", "1"],
+    ]  # fmt: skip
+    assert [start.line[-2:] for start in starts] == [["python", "train.py"]] * 2
+    assert [len(start.line) for start in starts] == [4, 4]
+    assert starts[0].env["OMP_NUM_THREADS"] == "2"
+
+
+def gpu_job(**bounds: object) -> Job:
+    command = {"run": "python train.py", "rendezvous": "torchrun", "processes": "gpu"}
+    return Job.model_validate({"command": command, "bounds": {"worker": {"gpu": 2, **bounds}}})
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"command": {"run": "x", "processes": 2, "rendezvous": "hosts"}}, "only ranks of rendezvous torchrun"),
+        ({"command": {"run": "x", "processes": 2, "progress": "json"}}, "share one log, which mixes their counts"),
+        ({"command": {"run": "x", "processes": "gpu"}}, "so bounds.worker.gpu must say how many"),
+        ({"command": {"run": "x", "processes": 0}}, "processes"),
+    ],
+)
+def test_ranks_that_cannot_be_started_are_refused(fields: dict[str, object], message: str) -> None:
+    with pytest.raises(JobError, match=message):
+        parse(Job, fields, "job.yaml")
+
+
+def test_one_rank_for_each_worker_leaves_the_hash_as_it_was() -> None:
+    assert job("torchrun", processes=1).hash == job("torchrun").hash == "50ef0db703a3"
+    assert job("torchrun", processes=2).hash != job("torchrun").hash
+    one_gpu = Job.model_validate({"command": {"run": "python train.py"}, "bounds": {"worker": {"gpu": "a100:1"}}})
+    assert one_gpu.hash == job("torchrun").hash
