@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 KINDS = ("table_wise", "row_wise", "mixed", "column_wise", "data_parallel", "table_wise at random")
-"""Of a plan: the sharding type of all tables that allow it, or a type drawn for each."""
+"""The sharding type of all tables that allow it, or one drawn for each; the last is placed at random."""
 PLANS_OF_A_SET = 3
 _MAX_IDS, _MAX_FLOATS = 100_000, 3_000_000
 """Of a batch on one rank, look-ups and the floats that they read."""
@@ -24,7 +24,10 @@ class Table(NamedTuple):
 
 
 class Case(NamedTuple):
-    """A sharding plan of a set of tables: `types` has the sharding type of each."""
+    """A sharding plan of a set of tables: `types` has the sharding type of each.
+
+    TorchRec's partitioner places the shards, unless they lie `at_random`.
+    """
 
     number: int
     table_set: int
@@ -34,12 +37,12 @@ class Case(NamedTuple):
     batch: int
     ranks: int
     held_out: bool
+    at_random: bool = False
     optimizer: str = "rowwise_adagrad"
 
     def to_task(self) -> dict[str, Any]:
         """Return the case as the measuring script reads it."""
-        placement = "random" if self.kind in ("mixed", "table_wise at random") else "planner"
-        return {**self._asdict(), "placement": placement, "seed": self.number}
+        return {**self._asdict(), "seed": self.number}
 
 
 def draw_cases(count: int, ranks: int, *, seed: int = 0) -> list[Case]:
@@ -56,8 +59,13 @@ def draw_cases(count: int, ranks: int, *, seed: int = 0) -> list[Case]:
         first = 3 * ((table_set // 2) % 2) + table_set // 4
         for i in range(PLANS_OF_A_SET):
             kind = KINDS[(first + i) % len(KINDS)]
+            if of_set == 1 and kind == "table_wise at random":  # one rank has no other place
+                kind = "mixed"
             types = tuple(_sharding_type(kind, table, rng) for table in tables)
-            cases.append(Case(len(cases), table_set, kind, tables, types, batch, of_set, table_set % 2 == 1))
+            held_out = table_set % 2 == 1
+            at_random = kind in ("mixed", "table_wise at random")
+            shown = types[0] if len(set(types)) == 1 else "mixed"
+            cases.append(Case(len(cases), table_set, shown, tables, types, batch, of_set, held_out, at_random))
     return cases[:count]
 
 

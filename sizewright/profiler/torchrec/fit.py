@@ -7,7 +7,7 @@ times. Which rank is slowest depends on the constants, so the fit is repeated wi
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import cast
+from typing import NamedTuple, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,39 +16,64 @@ from scipy.optimize import lsq_linear
 Floats = NDArray[np.float64]
 
 _ROUNDS = 30
-_PRIOR_WEIGHT = 0.03
-"""Of a constant's relative distance from its measured bandwidth, against the relative error of one step."""
 _SMALLEST_ERROR = 0.05
 """Errors below this all weigh alike; larger ones less, since other work on a host lengthens single steps."""
-_WAYS = ("table_wise", "row_wise", "data_parallel")
+_STORAGE_WEIGHT = 0.03
+_KERNELS = {"fused": "fused_pass", "data_parallel": "dense_pass"}
+"""The kernels, with the pass over memory that coefficients are relative to; only data-parallel tables are not fused."""
+_SIZES = ("input", "lookup", "output")
 COSTS = (
-    *(f"{way}_{size}" for way in _WAYS for size in ("input", "lookup", "output")),
+    *(f"{kernel}_{size}" for kernel in _KERNELS for size in _SIZES),
     "fused_pass", "dense_pass", "all_to_all", "reduce_scatter", "all_reduce",
-    "shard_ms", "step_ms", "exchange_ms", "data_parallel_ms",
+    "distinct_row_ms", "shard_ms", "table_ms", "step_ms", "exchange_ms", "data_parallel_ms",
 )  # fmt: skip
-"""What is fitted: ms for each byte, and four fixed times. Steps are linear in them."""
-_FIXED = ("shard_ms", "step_ms", "exchange_ms", "data_parallel_ms")
+"""What is fitted: ms for each byte, and ms for each row, shard, table, step and exchange. Steps are linear in them."""
+_ID_MS = 1e-3
+"""The order of what an id or a row costs beyond its bytes."""
+_FIXED = ("distinct_row_ms", "shard_ms", "table_ms", "step_ms", "exchange_ms", "data_parallel_ms")
 
 
-def prior_costs(probes: Mapping[str, float]) -> Floats:
-    """Return the costs that measured bandwidths suggest; those of collectives are unknown for one rank."""
+class Prior(NamedTuple):
+    """What is known of the costs (k,) before any step: `expected` ones, their `scale`, and how much that weighs.
+
+    The weight is that of a deviation by one scale, against the relative error of one step.
+    """
+
+    expected: Floats
+    scale: Floats
+    weight: Floats
+
+
+def prior_costs(probes: Mapping[str, float]) -> Prior:
+    """Return the costs that measured bandwidths suggest: those of collectives are unknown for one rank.
+
+    What a single id, row, table or step takes is unknown, and 0 unless the steps show it.
+    """
     lookup, memory = 1 / probes["lookup"], 1 / probes["memory"]
-    costs = dict.fromkeys(COSTS, lookup) | dict.fromkeys(_FIXED, 0.0)
-    costs |= {"fused_pass": memory, "dense_pass": memory}
-    for name in ("all_to_all", "reduce_scatter", "all_reduce"):
-        costs[name] = 1 / probes[name] if name in probes else memory
-    return np.array([costs[name] for name in COSTS])
+    rows = []
+    for name in COSTS:
+        if name.endswith("_input"):
+            rows.append((0.0, _ID_MS / 8, 0.05))  # an id has 8 bytes
+        elif name == "distinct_row_ms":
+            rows.append((0.0, _ID_MS, 0.01))
+        elif name.endswith("_ms"):
+            rows.append((0.0, 1.0, 0.01))
+        elif name.endswith(("_lookup", "_output")):
+            rows.append((lookup, lookup, 0.03))
+        else:
+            bandwidth = 1 / probes[name] if name in probes else memory
+            rows.append((bandwidth, bandwidth, 0.03))
+    return Prior(*np.array(rows).T)
 
 
 def constants_of(costs: Floats, bwd_compute_multiplier: float, memory_bandwidth: float) -> dict[str, float]:
     """Return the constants of the planner file that amount to some costs."""
     cost = dict(zip(COSTS, map(float, costs), strict=True))
-    passes = {"table_wise": "fused_pass", "row_wise": "fused_pass", "data_parallel": "dense_pass"}
     both = 1 + bwd_compute_multiplier  # a coefficient counts in the forward and, times the multiplier, in the backward
     coefficients = {
-        f"{way}_{size}": cost[f"{way}_{size}"] / cost[passes[way]] / both
-        for way in _WAYS
-        for size in ("input", "lookup", "output")
+        f"{kernel}_{size}": cost[f"{kernel}_{size}"] / cost[relative_to] / both
+        for kernel, relative_to in _KERNELS.items()
+        for size in _SIZES
     }
     bandwidths = {
         "fused_bandwidth": "fused_pass", "dense_bandwidth": "dense_pass", "all_to_all_bandwidth": "all_to_all",
@@ -63,30 +88,27 @@ def constants_of(costs: Floats, bwd_compute_multiplier: float, memory_bandwidth:
     }
 
 
-def fit_costs(times_by_cost: Sequence[Floats], measured: Floats, prior: Floats) -> Floats:
+def fit_costs(times_by_cost: Sequence[Floats], measured: Floats, prior: Prior) -> Floats:
     """Return the costs (k,) with which the slowest ranks' times come closest to the `measured` steps (n,).
 
     `times_by_cost` has for each step a matrix (ranks, k): the time of a rank for one unit of each cost. The `prior`
-    costs (k,) settle what the steps do not tell. Passes over memory keep a fiftieth of theirs at least, since all
-    coefficients are relative to them.
+    settles what the steps do not tell. Passes over memory keep a fiftieth of theirs at least, since all coefficients
+    are relative to them.
     """
-    scale = np.where(prior > 0, prior, 1.0)
-    lower = np.where(np.isin(COSTS, ("fused_pass", "dense_pass")), 0.02, 0.0)
-    known = np.flatnonzero(prior > 0)
-    pull = np.zeros((len(known), len(prior)))
-    pull[np.arange(len(known)), known] = _PRIOR_WEIGHT
-    costs, weights = np.where(prior > 0, 1.0, 0.1), np.ones(len(measured))
+    lower = np.where(np.isin(COSTS, list(_KERNELS.values())), 0.02, 0.0)
+    expected = prior.expected / prior.scale
+    costs, weights = np.maximum(expected, 0.1), np.ones(len(measured))
     for _ in range(_ROUNDS):
-        slowest = [each[int(np.argmax(each @ (costs * scale)))] * scale for each in times_by_cost]
+        slowest = [each[int(np.argmax(each @ (costs * prior.scale)))] * prior.scale for each in times_by_cost]
         rows = np.stack(slowest) / measured[:, None]
         answer = lsq_linear(
-            np.vstack([rows * weights[:, None], pull]),
-            np.concatenate([weights, np.full(len(known), _PRIOR_WEIGHT)]),
+            np.vstack([rows * weights[:, None], np.diag(prior.weight)]),
+            np.concatenate([weights, prior.weight * expected]),
             bounds=(lower, np.inf),
         )
         costs = answer.x
-        weights = 1 / np.sqrt(np.maximum(np.abs(rows @ costs - 1), _SMALLEST_ERROR) / _SMALLEST_ERROR)
-    return cast(Floats, costs * scale)
+        weights = _weights(rows @ costs - 1)
+    return cast(Floats, costs * prior.scale)
 
 
 def step_times(times_by_cost: Sequence[Floats], costs: Floats) -> Floats:
@@ -96,15 +118,19 @@ def step_times(times_by_cost: Sequence[Floats], costs: Floats) -> Floats:
 
 def fit_storage(counted: Floats, measured: Floats) -> Floats:
     """Return the factors (2,) of counted bytes (n, 2) with which they come closest to the `measured` bytes (n,)."""
-    weights, factors = np.ones(len(measured)), np.ones(counted.shape[1])
+    parts = counted.shape[1]
+    weights, factors = np.ones(len(measured)), np.ones(parts)
     rows = counted / measured[:, None]
     for _ in range(_ROUNDS):
-        pull = np.diag(np.full(counted.shape[1], _PRIOR_WEIGHT))
         answer = lsq_linear(
-            np.vstack([rows * weights[:, None], pull]),
-            np.concatenate([weights, np.full(counted.shape[1], _PRIOR_WEIGHT)]),
+            np.vstack([rows * weights[:, None], np.eye(parts) * _STORAGE_WEIGHT]),
+            np.concatenate([weights, np.full(parts, _STORAGE_WEIGHT)]),
             bounds=(0.0, np.inf),
         )
         factors = answer.x
-        weights = 1 / np.sqrt(np.maximum(np.abs(rows @ factors - 1), _SMALLEST_ERROR) / _SMALLEST_ERROR)
+        weights = _weights(rows @ factors - 1)
     return cast(Floats, factors)
+
+
+def _weights(errors: Floats) -> Floats:
+    return np.sqrt(_SMALLEST_ERROR / np.maximum(np.abs(errors), _SMALLEST_ERROR))

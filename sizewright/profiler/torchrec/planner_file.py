@@ -13,6 +13,7 @@ in TorchRec. The constants hold for ranks with one thread each, on CPU, on this 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -25,8 +26,14 @@ from torchrec.distributed.planner.estimator import (
     HardwarePerfConfig,
     PerfCoefficient,
     PerfCoefficientConfig,
+    ShardPerfContext,
 )
-from torchrec.distributed.planner.estimator.annotations import use_block_usage_penalty, use_min_dim_for_lookup
+from torchrec.distributed.planner.estimator.annotations import (
+    backward_compute,
+    use_block_usage_penalty,
+    use_min_dim_for_lookup,
+)
+from torchrec.distributed.planner.estimator.estimator import get_embedding_perf_sharding_evaluator
 from torchrec.distributed.planner.shard_estimators import EmbeddingStorageEstimator
 from torchrec.distributed.planner.types import (
     CollectiveType,
@@ -84,7 +91,9 @@ def topology(world_size: int, constants: Constants | None = None, **more: Any) -
     )
 
 
-def estimators(hosts: Topology, constraints: Constraints | None = None, constants: Constants | None = None) -> list[Any]:
+def estimators(
+    hosts: Topology, constraints: Constraints | None = None, constants: Constants | None = None
+) -> list[Any]:
     """Return the estimators of time and of storage, as `EmbeddingEnumerator` takes them."""
     measured = CONSTANTS if constants is None else constants
     time = EmbeddingPerfEstimatorFactory.create_with_config(
@@ -98,7 +107,7 @@ def sharders() -> list[Any]:
     return [RowWiseSharder()]
 
 
-class RowWiseSharder(EmbeddingBagCollectionSharder):
+class RowWiseSharder(EmbeddingBagCollectionSharder):  # type: ignore[misc]
     """A sharder of bags that offers row-wise sharding on every device."""
 
     def sharding_types(self, compute_device_type: str) -> list[str]:
@@ -109,35 +118,37 @@ class RowWiseSharder(EmbeddingBagCollectionSharder):
 
 @use_min_dim_for_lookup(False)
 @use_block_usage_penalty(False)
-class MeasuredHardware(HardwarePerfConfig):
+class MeasuredHardware(HardwarePerfConfig):  # type: ignore[misc]
     """The measured coefficients of compute. A CPU has no blocks of threads, so that no dimension is penalised."""
 
     name = "measured"
 
     def __init__(self, constants: Constants) -> None:
         self._shard_ms = constants["shard_ms"]
+        self._distinct_row_ms = constants["distinct_row_ms"]
         self.kernel_device_bandwidths = {
             ("cpu", "fused"): constants["fused_bandwidth"],
             ("cpu", "dense"): constants["dense_bandwidth"],
         }
-        by_type = {
-            way: EstimatorPerfCoefficients(
-                fwd=PerfCoefficient(
-                    input_read_size_multiplier=constants[f"{way}_input"],
-                    lookup_size_multiplier=constants[f"{way}_lookup"],
-                    embedding_output_multiplier=constants[f"{way}_output"],
-                )
-            )
-            for way in ("table_wise", "row_wise", "data_parallel")
-        }
+        fused, copied = (_coefficients(constants, kernel) for kernel in ("fused", "data_parallel"))
         self._coefficients = PerfCoefficientConfig(
-            table_wise=by_type["table_wise"],
-            column_wise=by_type["table_wise"],
-            row_wise=by_type["row_wise"],
-            data_parallel=by_type["data_parallel"],
-            default=by_type["table_wise"],
-            bwd_compute_multiplier=constants["bwd_compute_multiplier"],
+            data_parallel=copied, default=fused, bwd_compute_multiplier=constants["bwd_compute_multiplier"]
         )
+
+    @backward_compute  # type: ignore[untyped-decorator]
+    def backward(self, ctx: ShardPerfContext) -> float:
+        """Return the time of a backward: TorchRec's, and that of updating each distinct row once.
+
+        Ids are taken as uniform: skewed ones have fewer distinct rows.
+        """
+        evaluator = get_embedding_perf_sharding_evaluator(ctx.sharding_type)
+        usual: float = evaluator._default_bwd_comp(ctx, self)
+        if ctx.sharding_type == _DATA_PARALLEL or not ctx.hash_size:
+            return usual
+        ids = evaluator.get_batch_inputs(ctx, self) * ctx.world_size
+        distinct = ctx.hash_size * -math.expm1(-ids / ctx.hash_size)
+        updates: float = self._distinct_row_ms * distinct
+        return usual + updates
 
     def post_process_perfs(
         self,
@@ -152,7 +163,17 @@ class MeasuredHardware(HardwarePerfConfig):
         return shard_perfs
 
 
-class MeasuredBandwidths(GeneralizedCommsBandwidth):
+def _coefficients(constants: Constants, kernel: str) -> EstimatorPerfCoefficients:
+    return EstimatorPerfCoefficients(
+        fwd=PerfCoefficient(
+            input_read_size_multiplier=constants[f"{kernel}_input"],
+            lookup_size_multiplier=constants[f"{kernel}_lookup"],
+            embedding_output_multiplier=constants[f"{kernel}_output"],
+        )
+    )
+
+
+class MeasuredBandwidths(GeneralizedCommsBandwidth):  # type: ignore[misc]
     """The measured bandwidth of each collective between ranks of one host."""
 
     def __init__(self, constants: Constants) -> None:
@@ -178,7 +199,7 @@ class MeasuredBandwidths(GeneralizedCommsBandwidth):
         return self._by_type[CollectiveType.ALL_TO_ALL]
 
 
-class MeasuredStep(PerfModel):
+class MeasuredStep(PerfModel):  # type: ignore[misc]
     """The time of a step: that of the slowest rank, and what a step takes whatever is read."""
 
     def __init__(self, hosts: Topology, constants: Constants | None = None) -> None:
@@ -192,7 +213,7 @@ class MeasuredStep(PerfModel):
     def times(self, plan: Sequence[ShardingOption]) -> list[float]:
         """Return the time of a step in ms, as each rank alone would need it."""
         ways = {option.sharding_type for option in plan}
-        fixed = self._constants["step_ms"]
+        fixed = self._constants["step_ms"] + self._constants["table_ms"] * len(plan)
         if self._ranks > 1:
             fixed += self._constants["exchange_ms"] * len(ways - {_DATA_PARALLEL})
             fixed += self._constants["data_parallel_ms"] * (_DATA_PARALLEL in ways)
@@ -203,7 +224,7 @@ class MeasuredStep(PerfModel):
         return times
 
 
-class MeasuredStorage(EmbeddingStorageEstimator):
+class MeasuredStorage(EmbeddingStorageEstimator):  # type: ignore[misc]
     """The storage that TorchRec counts, times what a measured peak had of it."""
 
     def __init__(self, hosts: Topology, constraints: Constraints | None, constants: Constants) -> None:

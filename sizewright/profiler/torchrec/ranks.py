@@ -105,9 +105,7 @@ def _start(
     )
 
 
-def _wait(
-    processes: Sequence[subprocess.Popen[bytes]], folder: Path, timeout_s: float, count: int, label: str
-) -> None:
+def _wait(processes: Sequence[subprocess.Popen[bytes]], folder: Path, timeout_s: float, count: int, label: str) -> None:
     """Wait until all ranks have ended well. Raises EngineError as soon as one has not, or the time is over."""
     deadline = time.monotonic() + timeout_s
     while True:

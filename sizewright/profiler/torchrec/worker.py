@@ -26,6 +26,7 @@ PROBE_BYTES = 16 << 20
 
 
 def main() -> None:
+    """Do the task of the file that the first argument names, as the rank that the second one names."""
     threading.Thread(target=_end_with_parent, daemon=True).start()
     task = json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))
     rank = int(sys.argv[2])
@@ -57,26 +58,22 @@ def _end_with_parent() -> None:
 
 
 def timed(task: dict[str, Any], rank: int) -> dict[str, Any]:
-    """Return the bandwidths of this host, and of each case the median times of its forward and backward in ms.
+    """Return the bandwidths of this host, and of each case the times of its forward and backward in ms.
 
-    All cases are measured in `rounds`, one after the other, and the shortest median counts: other work on the host
-    only ever makes a step longer.
+    All cases are measured in `rounds`, one after the other, and the lower quartile of all steps counts: other work on
+    the host only ever makes a step longer.
     """
     probes = _bandwidths(task["ranks"])
-    times: list[tuple[float, float]] = []
-    for done in range(task["rounds"] * len(task["cases"])):
-        number = done % len(task["cases"])
-        with_times = _Model(task["cases"][number], task["planner_file"], rank)
-        measured = with_times.time(task["step_s"], task["max_steps"])
-        if done < len(task["cases"]):
-            times.append(measured)
-        else:
-            times[number] = min(times[number], measured, key=sum)
-        del with_times
-        gc.collect()
-        if rank == 0:
-            print("done", flush=True)
-    return {"probes": probes, "times_ms": times}
+    steps: list[list[tuple[float, float]]] = [[] for _ in task["cases"]]
+    for _ in range(task["rounds"]):
+        for case, of_case in zip(task["cases"], steps):  # noqa: B905 (Python 3.9 has no `strict`)
+            model = _Model(case, task["planner_file"], rank)
+            of_case += model.time(task["step_s"], task["max_steps"])
+            del model
+            gc.collect()
+            if rank == 0:
+                print("done", flush=True)
+    return {"probes": probes, "times_ms": [sorted(each, key=sum)[len(each) // 4] for each in steps]}
 
 
 def remembered(task: dict[str, Any], rank: int) -> dict[str, Any]:
@@ -175,7 +172,7 @@ class _Planned:
         self.tables = EmbeddingBagCollection(
             tables=[
                 EmbeddingBagConfig(name=name, embedding_dim=dim, num_embeddings=rows, feature_names=[name])
-                for name, (rows, dim, _) in zip(self.names, case["tables"])  # noqa: B905 (lengths are equal)
+                for name, (rows, dim, _) in zip(self.names, case["tables"])  # noqa: B905
             ],
             device=torch.device("meta"),
         )
@@ -195,7 +192,7 @@ class _Planned:
         self.enumerator = EmbeddingEnumerator(self.topology, case["batch"], self.constraints)
         options = self.enumerator.enumerate(self.tables, self.sharders)
         self.options = GreedyPerfPartitioner().partition(options, self.topology)
-        if case["placement"] == "random":
+        if case["at_random"]:
             self._place_at_random()
 
     def _place_at_random(self) -> None:
@@ -283,24 +280,23 @@ class _Model:
             self._optimizer.step()
         return middle - start, time.perf_counter() - middle
 
-    def time(self, budget_s: float, max_steps: int) -> tuple[float, float]:
-        """Return the forward and the backward of the step with the median time, in ms, the slowest rank's."""
+    def time(self, budget_s: float, max_steps: int) -> list[tuple[float, float]]:
+        """Return the forward and the backward of some steps in ms, each as the slowest rank had it."""
         import torch
         import torch.distributed as dist
 
         for _ in range(WARM_STEPS):
-            sum(self.step())
+            self.step()
         dist.barrier()
         last = sum(self.step())
         count = torch.tensor([min(max(5, int(budget_s / last)), max_steps)])
         dist.all_reduce(count, dist.ReduceOp.MIN)  # all ranks train as many steps
         dist.barrier()
-        steps = sorted((self.step() for _ in range(int(count))), key=sum)
-        median = torch.tensor(steps[len(steps) // 2], dtype=torch.float64) * 1000
-        everyone = [torch.empty_like(median) for _ in range(dist.get_world_size())]
-        dist.all_gather(everyone, median)
-        forward, backward = max((each.tolist() for each in everyone), key=sum)
-        return forward, backward
+        times = 1000 * torch.tensor([self.step() for _ in range(int(count))], dtype=torch.float64)
+        everyone = [torch.empty_like(times) for _ in range(dist.get_world_size())]
+        dist.all_gather(everyone, times)
+        of_step = zip(*(each.tolist() for each in everyone))  # noqa: B905
+        return [max(((forward, backward) for forward, backward in of_ranks), key=sum) for of_ranks in of_step]
 
     def touch(self) -> None:
         """Write every row of weights and of optimizer state, without a change."""
