@@ -20,8 +20,8 @@ def make_environment(folder: Path) -> Path:
     programs = folder / "bin"
     packages = sysconfig.get_path("purelib", vars={"base": str(folder)})
     Path(packages, "tests_own.pth").write_text(sysconfig.get_path("purelib") + "\n")
-    install = [programs / "python", "-m", "pip", "install", "-q", "--no-cache-dir", "--no-deps", "-r", REQUIREMENTS]
-    installed = subprocess.run(install, capture_output=True, text=True, timeout=600)
+    pip = [str(programs / "python"), "-m", "pip", "install", "-q", "--no-cache-dir", "--no-deps"]
+    installed = subprocess.run([*pip, "-r", str(REQUIREMENTS)], capture_output=True, text=True, timeout=600)
     if installed.returncode:
         pytest.skip(f"TorchRec cannot be installed: {installed.stderr.strip().splitlines()[-1]}")
     loads = subprocess.run([programs / "python", "-c", "import torchrec"], capture_output=True, text=True, timeout=120)
