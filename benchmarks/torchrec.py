@@ -39,11 +39,11 @@ TARGETS = {
     "placement_gap": "≤ 0.02 (the largest of all)",
     "placement_s": "≤ 1 (the longest)",
     "load_vs_size_greedy": "< 1 (mean)",
-    "planner_error_calibrated": "≤ 0.20, and at most a quarter of the default's (median over held-out plans)",
+    "planner_error_calibrated": "≤ 0.20 and planner_error_ratio ≤ 0.25 (median over held-out plans)",
     "table_memory_error": "≤ 0.10 (median)",
     "load_vs_torchrec": "≤ 1 (mean)",
 }
-PLANS, RANKS = choose(72, 48, 12), 2
+PLANS, RANKS = choose(48, 24, 12), 2
 SEED = 1
 """Of the planner's tables: others than those of `sizewright calibrate torchrec`, with which its form was chosen."""
 MEMORY_SETS = choose(12, 6, 2)
@@ -114,6 +114,7 @@ def planner(details: Details, python: Any) -> Figures:
         "planner_error_default": calibration.default_error,
         "planner_error_rescaled": calibration.rescaled_error,
         "planner_error_calibrated": calibration.calibrated_error,
+        "planner_error_ratio": calibration.calibrated_error / calibration.default_error,
         "planner_order_default": calibration.default_order,
         "planner_order_calibrated": calibration.calibrated_order,
         "storage_error_default": calibration.default_storage_error,

@@ -15,7 +15,7 @@ from sizewright.profiler.torchrec.ranks import PLANNER_FILE, check_torchrec, run
 from sizewright.spec import CalibrationPlan, TorchrecCalibration
 
 ROUNDS = 3
-STEP_S = 0.35
+STEP_S = 0.3
 MAX_STEPS = 30
 _START_S, _CASE_S = 120.0, 20.0
 _UNIT_POINT = 1e-7

@@ -117,7 +117,10 @@ def step_times(times_by_cost: Sequence[Floats], costs: Floats) -> Floats:
 
 
 def fit_storage(counted: Floats, measured: Floats) -> Floats:
-    """Return the factors (2,) of counted bytes (n, 2) with which they come closest to the `measured` bytes (n,)."""
+    """Return the factors (2,) of counted bytes (n, 2) with which they come closest to the `measured` bytes (n,).
+
+    They are at least 1: what is counted is there, and too little memory costs more than too much.
+    """
     parts = counted.shape[1]
     weights, factors = np.ones(len(measured)), np.ones(parts)
     rows = counted / measured[:, None]
@@ -125,7 +128,7 @@ def fit_storage(counted: Floats, measured: Floats) -> Floats:
         answer = lsq_linear(
             np.vstack([rows * weights[:, None], np.eye(parts) * _STORAGE_WEIGHT]),
             np.concatenate([weights, np.full(parts, _STORAGE_WEIGHT)]),
-            bounds=(0.0, np.inf),
+            bounds=(1.0, np.inf),
         )
         factors = answer.x
         weights = _weights(rows @ factors - 1)

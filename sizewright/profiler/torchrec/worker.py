@@ -30,6 +30,9 @@ def main() -> None:
     threading.Thread(target=_end_with_parent, daemon=True).start()
     task = json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))
     rank = int(sys.argv[2])
+    if task["mode"] == "probe":
+        _write(task, rank, probed())
+        return
     import torch
     import torch.distributed as dist
 
@@ -43,13 +46,16 @@ def main() -> None:
             world_size=ranks,
             timeout=timedelta(seconds=task["timeout_s"]),
         )
-    results = {"time": timed, "memory": remembered, "estimate": estimated, "probe": probed, "place": placed}
-    answer = results[task["mode"]](task, rank)
-    Path(task["folder"], f"result-{rank}.json").write_text(json.dumps(answer), encoding="utf-8")
+    results = {"time": timed, "memory": remembered, "estimate": estimated, "place": placed}
+    _write(task, rank, results[task["mode"]](task, rank))
     if dist.is_initialized():
         dist.barrier()
     sys.stdout.flush()
     os._exit(0)  # threads of gloo may abort the interpreter's shutdown
+
+
+def _write(task: dict[str, Any], rank: int, answer: dict[str, Any]) -> None:
+    Path(task["folder"], f"result-{rank}.json").write_text(json.dumps(answer), encoding="utf-8")
 
 
 def _end_with_parent() -> None:
@@ -142,15 +148,15 @@ def placed(task: dict[str, Any], rank: int) -> dict[str, Any]:
     return {"placements": found}
 
 
-def probed(task: dict[str, Any], rank: int) -> dict[str, Any]:
-    """Return the versions that are at hand; the import fails where TorchRec is missing."""
+def probed() -> dict[str, Any]:
+    """Return the versions that are installed, without the seconds that an import takes."""
     from importlib.metadata import version
+    from importlib.util import find_spec
 
-    import torch
-    import torchrec
-
-    assert torchrec
-    return {"versions": {"torch": torch.__version__, "torchrec": version("torchrec")}}
+    for name in ("torch", "torchrec", "fbgemm_gpu"):
+        if find_spec(name) is None:
+            raise ModuleNotFoundError(f"No module named '{name}'")
+    return {"versions": {name: version(name) for name in ("torch", "torchrec")}}
 
 
 class _Planned:
