@@ -2,7 +2,7 @@
 
 Use it in place of `EmbeddingShardingPlanner`::
 
-    from planner_file import planner, sharders
+    from calibrated_planner import planner, sharders
 
     plan = planner(world_size=2, batch_size=512, constraints=constraints).collective_plan(model, sharders())
     model = DistributedModelParallel(model, plan=plan, sharders=sharders())

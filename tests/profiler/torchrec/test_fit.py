@@ -6,10 +6,7 @@ import numpy as np
 import pytest
 
 from sizewright.profiler.torchrec.fit import COSTS, constants_of, fit_costs, fit_storage, prior_costs, step_times
-
-PROBES = {
-    "lookup": 4e6, "memory": 1e7, "all_to_all": 1e6, "reduce_scatter": 5e5, "all_reduce": 5e5, "latency_ms": 0.2,
-}  # fmt: skip
+from tests.helpers.torchrec_calibrations import PROBES
 
 
 def known_costs(rng: np.random.Generator) -> np.ndarray:
