@@ -191,7 +191,7 @@ def test_estimates_of_the_real_planner_are_the_fitted_ones(environment: Path) ->
 def test_a_rank_of_torchrec_that_fails_is_told(environment: Path) -> None:
     task = draw_cases(12, 2)[0].to_task() | {"optimizer": "none"}
     with pytest.raises(EngineError, match=r"Rank . of 2 of TorchRec failed: KeyError: 'none'"):
-        run_task(str(environment / "python"), "time", [task], ranks=2, timeout_s=120.0, rounds=1)
+        run_task(str(environment / "python"), "time", [task], ranks=2, timeout_s=120.0, max_rounds=2)
 
 
 def test_an_environment_without_torchrec_is_named(folder: Path) -> None:

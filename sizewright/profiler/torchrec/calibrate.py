@@ -14,7 +14,7 @@ from sizewright.profiler.torchrec.fit import COSTS, Floats, constants_of, fit_co
 from sizewright.profiler.torchrec.ranks import PLANNER_FILE, check_torchrec, run_task
 from sizewright.spec import CalibrationPlan, TorchrecCalibration
 
-ROUNDS = 3
+MAX_ROUNDS = 6
 STEP_S = 0.3
 MAX_STEPS = 30
 _START_S, _CASE_S = 120.0, 20.0
@@ -78,8 +78,8 @@ def _measure(python: str, cases: Sequence[Case]) -> tuple[dict[str, float], list
         tasks = [case.to_task() for case in group]
         noted = f"steps with {ranks} rank{'s' * (ranks > 1)}"
         timed = run_task(
-            python, "time", tasks, ranks=ranks, timeout_s=_START_S + _CASE_S * len(tasks), count=ROUNDS * len(tasks),
-            label=noted, rounds=ROUNDS, step_s=STEP_S, max_steps=MAX_STEPS,
+            python, "time", tasks, ranks=ranks, timeout_s=_START_S + _CASE_S * len(tasks), count=MAX_ROUNDS * len(tasks),
+            label=noted, max_rounds=MAX_ROUNDS, step_s=STEP_S, max_steps=MAX_STEPS,
         )  # fmt: skip
         memory = run_task(
             python, "memory", tasks, ranks=ranks, timeout_s=_START_S + _CASE_S * len(tasks), count=len(tasks),

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 WARM_STEPS = 3
+MIN_ROUNDS, AGREEMENT = 2, 1.08
 BATCHES = 4
 """Batches that are drawn in advance and used in turn."""
 MEMORY_STEPS = 3
@@ -66,20 +67,27 @@ def _end_with_parent() -> None:
 def timed(task: dict[str, Any], rank: int) -> dict[str, Any]:
     """Return the bandwidths of this host, and of each case the times of its forward and backward in ms.
 
-    All cases are measured in `rounds`, one after the other, and the lower quartile of all steps counts: other work on
-    the host only ever makes a step longer.
+    Other work on the host only ever makes a step longer. So cases are measured in rounds, one after the other, until
+    the two shortest lower quartiles of a case agree, or `max_rounds` are over; the shortest one counts.
     """
     probes = _bandwidths(task["ranks"])
-    steps: list[list[tuple[float, float]]] = [[] for _ in task["cases"]]
-    for _ in range(task["rounds"]):
-        for case, of_case in zip(task["cases"], steps):  # noqa: B905 (Python 3.9 has no `strict`)
-            model = _Model(case, task["planner_file"], rank)
-            of_case += model.time(task["step_s"], task["max_steps"])
-            del model
-            gc.collect()
+    quartiles: list[list[tuple[float, float]]] = [[] for _ in task["cases"]]
+    for number in range(task["max_rounds"]):
+        for case, of_case in zip(task["cases"], quartiles):  # noqa: B905 (Python 3.9 has no `strict`)
+            if number < MIN_ROUNDS or not _agree(of_case):  # the same on each rank, as times are exchanged
+                model = _Model(case, task["planner_file"], rank)
+                steps = sorted(model.time(task["step_s"], task["max_steps"]), key=sum)
+                of_case.append(steps[len(steps) // 4])
+                del model
+                gc.collect()
             if rank == 0:
                 print("done", flush=True)
-    return {"probes": probes, "times_ms": [sorted(each, key=sum)[len(each) // 4] for each in steps]}
+    return {"probes": probes, "times_ms": [min(each, key=sum) for each in quartiles]}
+
+
+def _agree(quartiles: list[tuple[float, float]]) -> bool:
+    first, second = sorted(map(sum, quartiles))[:2]
+    return second <= AGREEMENT * first
 
 
 def remembered(task: dict[str, Any], rank: int) -> dict[str, Any]:
