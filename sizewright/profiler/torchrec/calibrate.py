@@ -78,8 +78,8 @@ def _measure(python: str, cases: Sequence[Case]) -> tuple[dict[str, float], list
         tasks = [case.to_task() for case in group]
         noted = f"steps with {ranks} rank{'s' * (ranks > 1)}"
         timed = run_task(
-            python, "time", tasks, ranks=ranks, timeout_s=_START_S + _CASE_S * len(tasks), count=MAX_ROUNDS * len(tasks),
-            label=noted, max_rounds=MAX_ROUNDS, step_s=STEP_S, max_steps=MAX_STEPS,
+            python, "time", tasks, ranks=ranks, timeout_s=_START_S + _CASE_S * len(tasks),
+            count=MAX_ROUNDS * len(tasks), label=noted, max_rounds=MAX_ROUNDS, step_s=STEP_S, max_steps=MAX_STEPS,
         )  # fmt: skip
         memory = run_task(
             python, "memory", tasks, ranks=ranks, timeout_s=_START_S + _CASE_S * len(tasks), count=len(tasks),
