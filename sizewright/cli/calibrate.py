@@ -55,7 +55,7 @@ def torchrec(
     """Calibrate TorchRec's planner on this host: measure steps of sharding plans on CPU, and fit its constants.
 
     Half of the plans are held out of the fit. The table shows the estimates of these before and after, and the
-    measured step: forward, backward and update of the tables. 48 plans take about four minutes.
+    measured step: forward, backward and update of the tables. 48 plans take four to ten minutes.
     """
     from sizewright import api
     from sizewright.cli.output import show, stderr
