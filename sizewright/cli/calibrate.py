@@ -27,7 +27,7 @@ _MIN_PLANS, _MAX_PLANS = 12, 1000
 @app.command("torchrec")
 @examples(
     "sizewright calibrate torchrec --write calibrated_planner.py",
-    "sizewright calibrate torchrec --python ~/torchrec/bin/python --plans 24 -o json",
+    "sizewright calibrate torchrec --python ~/rec/bin/python --plans 24 -o json",
 )
 def torchrec(
     ranks: Annotated[

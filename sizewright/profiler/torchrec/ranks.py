@@ -132,8 +132,10 @@ def _failure(folder: Path, failed: Sequence[int], ranks: int) -> SizewrightError
 
 
 def _last_line(path: Path) -> str:
-    lines = [line.strip() for line in path.read_text(encoding="utf-8", errors="replace").splitlines() if line.strip()]
-    errors = [line for line in lines if re.match(r"(\[rank\d+\]: )?[\w.]*(Error|Exception|Interrupt)\b", line)]
+    """Return the last line with an error, or the last line at all, without the rank that torch puts before it."""
+    text = re.sub(r"^\[rank\d+\]: ?", "", path.read_text(encoding="utf-8", errors="replace"), flags=re.MULTILINE)
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    errors = [line for line in lines if re.match(r"[\w.]*(Error|Exception|Interrupt)\b", line)]
     return (errors or lines or ["it printed nothing"])[-1]
 
 

@@ -54,7 +54,7 @@ def test_a_failed_rank_ends_the_others(monkeypatch: pytest.MonkeyPatch, tmp_path
 
 
 def test_the_cause_is_told_and_not_the_lost_connection(tmp_path: Path) -> None:
-    for rank, line in enumerate(("RuntimeError: Connection closed by peer", "ValueError: the cause.")):
+    for rank, line in enumerate(("RuntimeError: Connection closed by peer", "[rank1]: ValueError: the cause.")):
         (tmp_path / f"err-{rank}").write_text(f"Traceback (most recent call last):\n{line}\n")
     assert str(ranks._failure(tmp_path, [0, 1], 2)) == "Rank 1 of 2 of TorchRec failed: ValueError: the cause."
 
