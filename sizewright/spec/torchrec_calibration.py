@@ -22,7 +22,7 @@ class CalibrationPlan(Record):
     table_set: int = Field(description="number of the set of tables")
     tables: int
     batch_size: int = Field(description="samples of each rank")
-    ranks: int
+    ranks: int = Field(description="processes, each with one thread")
     held_out: bool = Field(description="no plan of its set of tables entered the fit")
     default_ms: float = Field(description="step of the tables that TorchRec's own constants estimate")
     calibrated_ms: float = Field(description="step of the tables that the fitted constants estimate")
@@ -41,15 +41,15 @@ class TorchrecCalibration(Answer):
         default="sizewright/torchrec-calibration/v1", alias="schema"
     )
     versions: dict[str, str] = Field(description="of torch and torchrec")
-    ranks: int
+    ranks: int = Field(description="processes of most plans; the others have one")
     constants: dict[str, float] = Field(description="as the planner file has them: ms, bytes/ms and factors")
     default_error: float = Field(description="relative error of the step that TorchRec's own constants estimate")
     rescaled_error: float = Field(description="the same, after all its estimates are multiplied by one fitted factor")
     calibrated_error: float = Field(description="relative error of the step that the fitted constants estimate")
-    default_storage_error: float
-    calibrated_storage_error: float
+    default_storage_error: float = Field(description="relative error of the storage that TorchRec's own planner counts")
+    calibrated_storage_error: float = Field(description="relative error of the storage with the fitted factors")
     default_order: float = Field(description="share of held-out pairs of plans of the same tables in the right order")
-    calibrated_order: float
+    calibrated_order: float = Field(description="the same share, by the calibrated estimates")
     plans: tuple[CalibrationPlan, ...]
 
     def to_frame(self) -> pd.DataFrame:
