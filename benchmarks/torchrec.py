@@ -3,16 +3,32 @@
 Sets of tables are drawn with rows, dimensions and poolings of several sizes; memory is 1.2 times the mean. Loads are
 compared with round-robin, and with size-greedy: the largest table goes to the server with the least memory in use. Both
 place whole tables, so ours does, too, in `whole_*`.
+
+The parts `planner`, `table_memory` and `own_planner` run real TorchRec on CPU: with the Python that `TORCHREC_PYTHON`
+names, or in an environment of their own. `planner` measures sharding plans, fits the planner's constants to one half
+and compares its estimates of the other. `table_memory` compares the predicted bytes of weights and optimizer state with
+the resident memory that tables add to a TorchRec process. `own_planner` compares the largest load of whole tables, in
+the times that TorchRec's planner estimates of each, with that of TorchRec's plan.
 """
 
 from __future__ import annotations
 
+import functools
+import os
+import sys
+import tempfile
 import time
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks._report import choose, finish
+from benchmarks._report import SMOKE, choose, finish
+from sizewright.models.memory.memory_model import table_bytes
+from sizewright.profiler.torchrec.calibrate import calibrate
+from sizewright.profiler.torchrec.cases import Case, Table
+from sizewright.profiler.torchrec.ranks import run_task
 from sizewright.recommender.table_placement.place import place_tables
 from sizewright.spec import Job, Model, Tables
 
@@ -23,11 +39,43 @@ TARGETS = {
     "placement_gap": "≤ 0.02 (the largest of all)",
     "placement_s": "≤ 1 (the longest)",
     "load_vs_size_greedy": "< 1 (mean)",
+    "planner_error_calibrated": "≤ 0.20 and planner_error_ratio ≤ 0.25 (median over held-out plans)",
+    "table_memory_error": "≤ 0.10 (median)",
+    "load_vs_torchrec": "≤ 1 (mean)",
 }
+PLANS, RANKS = choose(48, 24, 12), 2
+SEED = 1
+"""Of the planner's tables: others than those of `sizewright calibrate torchrec`, with which its form was chosen."""
+MEMORY_SETS = choose(12, 6, 2)
+Details = dict[str, object]
+Figures = dict[str, float]
 Floats = NDArray[np.float64]
 
 
 def main() -> None:
+    parts = {"placement": placement, "planner": planner, "table_memory": table_memory, "own_planner": own_planner}
+    selected = sys.argv[1:] or list(parts)
+    if SMOKE and not sys.argv[1:] and "TORCHREC_PYTHON" not in os.environ:
+        selected = ["placement"]  # the others need TorchRec
+    details: Details = {}
+    figures: Figures = {}
+    with tempfile.TemporaryDirectory(prefix="torchrec-") as folder:
+        for name in selected:
+            figures |= parts[name](details, functools.cache(lambda: torchrec_python(Path(folder) / "environment")))
+    finish("torchrec", figures, TARGETS, details, part=selected != list(parts))
+
+
+def torchrec_python(folder: Path) -> str:
+    """Return a Python with TorchRec: the one that is named, or that of a new environment in the folder."""
+    if named := os.environ.get("TORCHREC_PYTHON"):
+        return named
+    from tests.helpers.torchrec_environment import make_environment
+
+    return str(make_environment(folder) / "python")
+
+
+def placement(details: Details, _: Any) -> Figures:
+    """Place drawn tables, and compare loads with those of simple rules."""
     rng = np.random.default_rng(1)
     gaps, whole_gaps, seconds = list[float](), list[float](), list[float]()
     over_greedy, over_round_robin, split = list[float](), list[float](), list[float]()
@@ -44,7 +92,8 @@ def main() -> None:
                 whole_gaps.append(whole.gap)
                 over_greedy.append(whole.largest_load / size_greedy(load, size, servers))
                 over_round_robin.append(whole.largest_load / round_robin(load, servers))
-    figures = {
+    details |= {"gaps": gaps, "whole_gaps": whole_gaps}
+    return {
         "sets": float(len(gaps)),
         "placement_gap": max(gaps),
         "placement_s": max(seconds),
@@ -53,7 +102,85 @@ def main() -> None:
         "load_vs_size_greedy": float(np.mean(over_greedy)),
         "load_vs_round_robin": float(np.mean(over_round_robin)),
     }
-    finish("torchrec", figures, TARGETS, {"gaps": gaps, "whole_gaps": whole_gaps})
+
+
+def planner(details: Details, python: Any) -> Figures:
+    """Calibrate the planner and compare its estimates of held-out plans with measured steps and peaks."""
+    calibration = calibrate(python(), ranks=RANKS, plans=PLANS, seed=SEED)
+    details["planner"] = calibration.to_dict()
+    print(calibration)
+    return {
+        "plans_held_out": float(sum(plan.held_out for plan in calibration.plans)),
+        "planner_error_default": calibration.default_error,
+        "planner_error_rescaled": calibration.rescaled_error,
+        "planner_error_calibrated": calibration.calibrated_error,
+        "planner_error_ratio": calibration.calibrated_error / calibration.default_error,
+        "planner_order_default": calibration.default_order,
+        "planner_order_calibrated": calibration.calibrated_order,
+        "storage_error_default": calibration.default_storage_error,
+        "storage_error_calibrated": calibration.calibrated_storage_error,
+    }
+
+
+def table_memory(details: Details, python: Any) -> Figures:
+    """Predict the bytes of sets of tables, and measure what a TorchRec process takes for them."""
+    rng = np.random.default_rng(2)
+    cases, predicted = list[Case](), list[float]()
+    for number in range(MEMORY_SETS):
+        count = int(rng.integers(4, 17))
+        rows = np.exp(rng.uniform(np.log(1e4), np.log(3e5), count)).astype(int)
+        dims, poolings = rng.choice([8, 16, 32, 64, 128], count), rng.choice([1, 1, 2, 5, 20], count)
+        tables = tuple(Table(*map(int, each)) for each in zip(rows, dims, poolings, strict=True))
+        optimizer = ("rowwise_adagrad", "adagrad")[number % 2]
+        whole = ("table_wise",) * count
+        cases.append(Case(number, number, "table_wise", tables, whole, 256, 1, True, optimizer=optimizer))
+        columns = {
+            "rows": [t.rows for t in tables],
+            "dim": [t.dim for t in tables],
+            "pooling": [t.pooling for t in tables],
+        }
+        model = {"tables": {"count": count, **{name: tuple(each) for name, each in columns.items()}}}
+        predicted.append(table_bytes(Job.model_validate({"model": {**model, "optimizer": optimizer}})))
+    tasks = [case.to_task() for case in cases]
+    (answer,) = run_task(python(), "memory", tasks, ranks=1, timeout_s=600.0)
+    measured = [each["resident"] for each in answer["memory"]]
+    errors = [abs(ours / real - 1) for ours, real in zip(predicted, measured, strict=True)]
+    details["table_memory"] = [
+        {"tables": len(case.tables), "optimizer": case.optimizer, "predicted_bytes": ours, "resident_bytes": real}
+        for case, ours, real in zip(cases, predicted, measured, strict=True)
+    ]
+    return {
+        "memory_sets": float(len(cases)),
+        "table_memory_error": float(np.median(errors)),
+        "table_memory_error_worst": max(errors),
+    }
+
+
+def own_planner(details: Details, python: Any) -> Figures:
+    """Place whole tables as TorchRec's planner does, and with `place`, and compare the largest load."""
+    rng = np.random.default_rng(3)
+    cases, jobs = list[Case](), list[Job]()
+    for count in COUNTS:
+        for servers in SERVERS:
+            job, _, _ = drawn(rng, count)
+            sizes = zip(job.model.tables.sizes(), job.model.tables.dims, job.model.tables.poolings, strict=True)
+            tables, whole = tuple(Table(*each) for each in sizes), ("table_wise",) * count
+            cases.append(Case(len(cases), len(cases), "table_wise", tables, whole, 512, servers, True))
+            jobs.append(job)
+    (answer,) = run_task(python(), "place", [case.to_task() for case in cases], ranks=1, timeout_s=1200.0)
+    ratios, seconds = list[float](), list[float]()
+    for case, job, theirs in zip(cases, jobs, answer["placements"], strict=True):
+        times = np.array(theirs["times_ms"])
+        largest = float(np.bincount(theirs["ranks"], times, case.ranks).max() / times.sum())
+        ours = place_tables(job, case.ranks, loads=list(times), whole=True)
+        ratios.append(ours.largest_load / largest)
+        seconds.append(theirs["seconds"])
+    details["load_vs_torchrec"] = ratios
+    return {
+        "load_vs_torchrec": float(np.mean(ratios)),
+        "load_vs_torchrec_worst": max(ratios),
+        "torchrec_planner_s": max(seconds),
+    }
 
 
 def drawn(rng: np.random.Generator, count: int) -> tuple[Job, Floats, Floats]:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from sizewright.api import (
         allocate,
         apply,
+        calibrate_torchrec,
         compare_priors,
         doctor,
         drift,
@@ -57,6 +58,7 @@ _HOMES = {
     "Trial": "sizewright.datasets.trials.trial",
     "allocate": "sizewright.api",
     "apply": "sizewright.api",
+    "calibrate_torchrec": "sizewright.api",
     "compare_priors": "sizewright.api",
     "doctor": "sizewright.api",
     "drift": "sizewright.api",
@@ -92,6 +94,7 @@ __all__ = [
     "Trial",
     "allocate",
     "apply",
+    "calibrate_torchrec",
     "compare_priors",
     "doctor",
     "drift",

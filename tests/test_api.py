@@ -29,9 +29,9 @@ def test_the_public_names_are_sorted_complete_and_loadable() -> None:
     assert list(sw.__all__) == sorted(sw.__all__)
     assert set(sw.__all__) == {
         "Allocation", "Cluster", "Job", "MemoryReport", "Outcome", "Plan", "Recommendation", "SizewrightError",
-        "Trial", "allocate", "apply", "compare_priors", "doctor", "drift", "learn_prior", "load_job", "load_prior",
-        "log_samples", "measure_bank", "memory", "open_store", "place_tables", "plan", "predict", "profile",
-        "recommend", "report", "retrain", "run", "simulate", "skypilot", "tune",
+        "Trial", "allocate", "apply", "calibrate_torchrec", "compare_priors", "doctor", "drift", "learn_prior",
+        "load_job", "load_prior", "log_samples", "measure_bank", "memory", "open_store", "place_tables", "plan",
+        "predict", "profile", "recommend", "report", "retrain", "run", "simulate", "skypilot", "tune",
     }  # fmt: skip
     assert dir(sw) == sw.__all__
     for name in sw.__all__:

@@ -12,13 +12,20 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import psutil
 import pytest
 
 import sizewright as sw
+from sizewright.errors import EngineError
 from sizewright.executors import get_executor
+from sizewright.profiler.torchrec.calibrate import _run_estimates, _times_by_cost
+from sizewright.profiler.torchrec.cases import draw_cases
+from sizewright.profiler.torchrec.fit import constants_of, prior_costs, step_times
+from sizewright.profiler.torchrec.ranks import run_task
 from sizewright.runtime.plan_files import launch_plan
 from sizewright.spec import Allocation
+from tests.helpers.torchrec_calibrations import PROBES
 from tests.helpers.torchrec_environment import make_environment
 
 ROOT = Path(__file__).parents[1]
@@ -129,6 +136,61 @@ def test_sigterm_ends_every_rank_after_the_same_step(name: str, folder: Path) ->
     assert outcome.samples % (2 * 512) == 0  # no rank has trained alone
     assert "Error" not in Path(next(Path("sizewright-logs").glob("*/start-0")), "worker-1.log").read_text()
     assert not processes_in(folder)
+
+
+PLAN = """
+import torch
+from torchrec import EmbeddingBagCollection, EmbeddingBagConfig
+from torchrec.distributed.planner import EmbeddingShardingPlanner, ParameterConstraints
+from torchrec.distributed.planner.enumerators import EmbeddingEnumerator
+from calibrated_planner import MeasuredStep, estimators, planner, sharders, topology
+
+rows = {"user": 200_000, "item": 50_000, "shop": 1_000}
+tables = EmbeddingBagCollection(
+    tables=[
+        EmbeddingBagConfig(name=name, embedding_dim=32, num_embeddings=count, feature_names=[name])
+        for name, count in rows.items()
+    ],
+    device=torch.device("meta"),
+)
+constraints = {name: ParameterConstraints(pooling_factors=[5.0]) for name in rows}
+plan = planner(world_size=2, batch_size=512, constraints=constraints).plan(tables, sharders())
+hosts = topology(2)
+enumerator = EmbeddingEnumerator(hosts, 512, constraints, estimators(hosts, constraints))
+own = EmbeddingShardingPlanner(
+    topology=hosts, batch_size=512, enumerator=enumerator, performance_model=MeasuredStep(hosts), debug=False
+)
+assert own.plan(tables, sharders()).plan.keys() == plan.plan.keys()
+print(*sorted(plan.plan[""]))
+"""
+
+
+def test_a_calibration_estimates_better_and_its_file_plans(environment: Path, tmp_path: Path) -> None:
+    python, written = environment / "python", tmp_path / "calibrated_planner.py"
+    done = sizewright("calibrate", "torchrec", "--python", python, "--plans", "12", "--write", written, "-o", "json")
+    calibration = json.loads(done.stdout)
+    assert len(calibration["plans"]) == 12
+    assert sum(plan["held_out"] for plan in calibration["plans"]) == 6
+    assert calibration["calibrated_error"] < calibration["default_error"]
+    assert all(value >= 0 for value in calibration["constants"].values())
+    assert all(plan["measured_peak_bytes"] > 0 for plan in calibration["plans"])
+    planned = subprocess.run([python, "-c", PLAN], cwd=tmp_path, capture_output=True, text=True, timeout=120)
+    assert planned.stdout == "item shop user\n", planned.stderr
+
+
+def test_estimates_of_the_real_planner_are_the_fitted_ones(environment: Path) -> None:
+    python, cases = str(environment / "python"), draw_cases(12, 2)
+    by_cost, _ = _times_by_cost(python, cases, 3.0)
+    costs = prior_costs(PROBES).expected + 1e-4
+    constants = {**constants_of(costs, 3.0, 1.0), "fused_storage": 1.0, "data_parallel_storage": 1.0}
+    estimated = [each[0]["step_ms"] for each in _run_estimates(python, cases, [constants])]
+    assert np.allclose(estimated, step_times(by_cost, costs), rtol=1e-5)
+
+
+def test_a_rank_of_torchrec_that_fails_is_told(environment: Path) -> None:
+    task = draw_cases(12, 2)[0].to_task() | {"optimizer": "none"}
+    with pytest.raises(EngineError, match=r"Rank . of 2 of TorchRec failed: KeyError: 'none'"):
+        run_task(str(environment / "python"), "time", [task], ranks=2, timeout_s=120.0, max_rounds=2)
 
 
 def test_an_environment_without_torchrec_is_named(folder: Path) -> None:

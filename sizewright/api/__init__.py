@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from sizewright.api._records import JobLike
     from sizewright.api.allocating import allocate
     from sizewright.api.applying import apply, manifest, remarks_on
+    from sizewright.api.calibrating import calibrate_torchrec
     from sizewright.api.checking import doctor
     from sizewright.api.inputs import assign_job, check_log, counted_job, job_hash, load_job, open_store
     from sizewright.api.placing import place_tables
@@ -34,6 +35,7 @@ _NAMES = {
     "sizewright.api._records": ("JobLike",),
     "sizewright.api.allocating": ("allocate",),
     "sizewright.api.applying": ("apply", "manifest", "remarks_on"),
+    "sizewright.api.calibrating": ("calibrate_torchrec",),
     "sizewright.api.checking": ("doctor",),
     "sizewright.api.inputs": ("assign_job", "check_log", "counted_job", "job_hash", "load_job", "open_store"),
     "sizewright.api.placing": ("place_tables",),
@@ -61,6 +63,7 @@ __all__ = [
     "allocate",
     "apply",
     "assign_job",
+    "calibrate_torchrec",
     "check_log",
     "compare_priors",
     "counted_job",

@@ -10,6 +10,7 @@ from sizewright.cli import (
     allocate,
     apply,
     bank,
+    calibrate,
     doctor,
     history,
     init,
@@ -69,6 +70,7 @@ app.command("allocate")(allocate.allocate)
 app.command("simulate")(simulate.simulate)
 app.command("memory")(memory.memory)
 app.command("place")(place.place)
+app.add_typer(calibrate.app, name="calibrate")
 app.command("retrain")(retrain.retrain)
 app.add_typer(operator.app, name="operator")
 app.add_typer(trials.app, name="trials")

@@ -20,7 +20,7 @@ _DEFAULT_SIZE = (120, 24)
 
 def text_of(result: Any) -> str:
     """Return a result as its verb prints it, without colours and without a line break at the end."""
-    from sizewright.cli import allocate, apply, doctor, place, run, simulate, tables
+    from sizewright.cli import allocate, apply, calibrate, doctor, place, run, simulate, tables
 
     printers: dict[str, Callable[[Console, Any], None]] = {
         "Application": partial(apply._print, shown=False),
@@ -33,6 +33,7 @@ def text_of(result: Any) -> str:
         "Recommendation": tables.print_recommendation,
         "SimulationAnswer": simulate._print,
         "TablePlacement": place.print_placement,
+        "TorchrecCalibration": calibrate.print_calibration,
     }
     console = _console()
     printers[type(result).__name__](console, result)

@@ -29,6 +29,7 @@ from sizewright.spec.recommendation import (
 )
 from sizewright.spec.simulation import SimulatedDecision, SimulatedRun, SimulationAnswer, SimulationRow
 from sizewright.spec.table_placement import PlacedServer, TablePart, TablePlacement
+from sizewright.spec.torchrec_calibration import CalibrationPlan, TorchrecCalibration
 
 __all__ = [
     "CRITEO_KAGGLE_ROWS",
@@ -37,6 +38,7 @@ __all__ = [
     "Alternative",
     "Application",
     "Bounds",
+    "CalibrationPlan",
     "Candidate",
     "Capabilities",
     "Change",
@@ -104,6 +106,7 @@ __all__ = [
     "TablePart",
     "TablePlacement",
     "Tables",
+    "TorchrecCalibration",
     "Training",
     "WorkerOption",
 ]

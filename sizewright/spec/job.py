@@ -72,7 +72,7 @@ class Training(Record):
     )
     loaders: Loaders = Field(
         default=0,
-        description="processes that read data for a worker (or each of its ranks) besides itself, as {loaders} in a command",
+        description="processes that read for a worker (for each of its ranks), as {loaders} in a command",
     )
     samples: Count | None = Field(
         default=None, ge=1, le=MAX_SAMPLES,

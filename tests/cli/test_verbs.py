@@ -86,6 +86,7 @@ NAMES_WITH_SEVERAL_MEANINGS = {
     "--job": "what to list; what describes that which is imported",
     "--metrics": "written by `run`, read by `report`",
     "--model": "one in place of the default; which to compare",
+    "--plans": "a folder that `tune` writes; how many sharding plans to measure",
     "--resume": "a folder of snapshots; a paused loop; a bank that was begun",
     "--trials": "how many to measure, how many to learn from; a file of them",
 }

@@ -20,9 +20,11 @@ def make_environment(folder: Path) -> Path:
     venv.create(folder, with_pip=True)
     programs = folder / "bin"
     packages = sysconfig.get_path("purelib", vars={"base": str(folder)})
-    Path(packages, "tests_own.pth").write_text(f"{sysconfig.get_path('purelib')}\n{ROOT}\n")  # ROOT: `sizewright`
-    install = [programs / "python", "-m", "pip", "install", "-q", "--no-cache-dir", "--no-deps", "-r", REQUIREMENTS]
-    installed = subprocess.run(install, capture_output=True, text=True, timeout=600)
+    Path(packages, "tests_own.pth").write_text(f"{sysconfig.get_path('purelib')}
+{ROOT}
+")  # ROOT: `sizewright`
+    pip = [str(programs / "python"), "-m", "pip", "install", "-q", "--no-cache-dir", "--no-deps"]
+    installed = subprocess.run([*pip, "-r", str(REQUIREMENTS)], capture_output=True, text=True, timeout=600)
     if installed.returncode:
         pytest.skip(f"TorchRec cannot be installed: {installed.stderr.strip().splitlines()[-1]}")
     loads = subprocess.run([programs / "python", "-c", "import torchrec"], capture_output=True, text=True, timeout=120)
