@@ -20,9 +20,7 @@ def make_environment(folder: Path) -> Path:
     venv.create(folder, with_pip=True)
     programs = folder / "bin"
     packages = sysconfig.get_path("purelib", vars={"base": str(folder)})
-    Path(packages, "tests_own.pth").write_text(f"{sysconfig.get_path('purelib')}
-{ROOT}
-")  # ROOT: `sizewright`
+    Path(packages, "tests_own.pth").write_text(f"{sysconfig.get_path('purelib')}\n{ROOT}\n")  # ROOT: `sizewright`
     pip = [str(programs / "python"), "-m", "pip", "install", "-q", "--no-cache-dir", "--no-deps"]
     installed = subprocess.run([*pip, "-r", str(REQUIREMENTS)], capture_output=True, text=True, timeout=600)
     if installed.returncode:
