@@ -25,6 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks._report import SMOKE, choose, finish
+from benchmarks._torchrec_sizing import PARTS as SIZING
 from sizewright.models.memory.memory_model import table_bytes
 from sizewright.profiler.torchrec.calibrate import calibrate
 from sizewright.profiler.torchrec.cases import Case, Table
@@ -42,6 +43,9 @@ TARGETS = {
     "planner_error_calibrated": "≤ 0.20 and planner_error_ratio ≤ 0.25 (median over held-out plans)",
     "table_memory_error": "≤ 0.10 (median)",
     "load_vs_torchrec": "≤ 1 (mean)",
+    "bottleneck_named": "1.0 (share of the cases)",
+    "regret": "≤ 0.05",
+    "throughput_error": "≤ 0.03",
 }
 PLANS, RANKS = choose(48, 24, 12), 2
 SEED = 1
@@ -54,6 +58,7 @@ Floats = NDArray[np.float64]
 
 def main() -> None:
     parts = {"placement": placement, "planner": planner, "table_memory": table_memory, "own_planner": own_planner}
+    parts |= SIZING
     selected = sys.argv[1:] or list(parts)
     if SMOKE and not sys.argv[1:] and "TORCHREC_PYTHON" not in os.environ:
         selected = ["placement"]  # the others need TorchRec

@@ -11,6 +11,7 @@ import time
 import torch
 import torch.distributed as dist
 from torch import nn
+from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 from torchrec import EmbeddingBagCollection, EmbeddingBagConfig, KeyedJaggedTensor
 from torchrec.distributed import DistributedModelParallel
 from torchrec.optim import RowWiseAdagrad
@@ -26,6 +27,7 @@ NUMBERS, WIDTH = 13, 32
 parser = argparse.ArgumentParser()
 parser.add_argument("--batch-size", type=int, default=512, help="of each rank")
 parser.add_argument("--samples", type=int, default=200_000, help="of all ranks")
+parser.add_argument("--loaders", type=int, default=0, help="processes that read, for each rank; 0: the rank itself")
 args = parser.parse_args()
 
 
@@ -56,15 +58,25 @@ class Dlrm(nn.Module):
         return self.top(torch.cat([dense, products], dim=1)).squeeze(1)
 
 
-def random_batch(generator):
-    """Draw numbers, ids (as many as the pooling in the mean, at least one) and labels."""
-    values, lengths = [], []
-    for rows, _, pooling in TABLES.values():
-        lengths.append(torch.randint(1, 2 * pooling, (args.batch_size,), generator=generator))
-        values.append(torch.randint(rows, (int(lengths[-1].sum()),), generator=generator))
-    ids = KeyedJaggedTensor.from_lengths_sync(list(TABLES), torch.cat(values), torch.cat(lengths))
-    labels = (torch.rand(args.batch_size, generator=generator) < 0.25).float()
-    return torch.randn(args.batch_size, NUMBERS, generator=generator), ids, labels
+class Batches(IterableDataset):
+    """Random batches without end: numbers, ids (as many as the pooling in the mean, at least one) and labels."""
+
+    def __iter__(self):
+        info = get_worker_info()
+        generator = torch.Generator().manual_seed(1000 * dist.get_rank() + (info.id if info else 0))
+        while True:
+            values, lengths = [], []
+            for rows, _, pooling in TABLES.values():
+                lengths.append(torch.randint(1, 2 * pooling, (args.batch_size,), generator=generator))
+                values.append(torch.randint(rows, (int(lengths[-1].sum()),), generator=generator))
+            labels = (torch.rand(args.batch_size, generator=generator) < 0.25).float()
+            numbers = torch.randn(args.batch_size, NUMBERS, generator=generator)
+            yield numbers, torch.cat(values), torch.cat(lengths), labels
+
+
+def ignore_sigterm(_):
+    """Let a loader go on at SIGTERM, which reaches all processes: the rank still needs it for its last step."""
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
 
 
 stop_requested = torch.zeros(1)
@@ -79,10 +91,12 @@ dense_parameters = dict(in_backward_optimizer_filter(model.named_parameters()))
 optimizer = torch.optim.Adagrad(dense_parameters.values(), lr=0.01)
 loss_function = nn.BCEWithLogitsLoss()
 
-done, generator = 0, torch.Generator().manual_seed(rank)
+done = 0
+batches = iter(DataLoader(Batches(), batch_size=None, num_workers=args.loaders, worker_init_fn=ignore_sigterm))
 while done < args.samples:
     start = time.perf_counter()
-    numbers, ids, labels = random_batch(generator)
+    numbers, values, lengths, labels = next(batches)
+    ids = KeyedJaggedTensor.from_lengths_sync(list(TABLES), values, lengths)
     read = time.perf_counter()
     optimizer.zero_grad()
     loss_function(model(numbers, ids), labels).backward()
@@ -95,5 +109,6 @@ while done < args.samples:
         break
 if rank == 0:
     print(f"trained {done} samples", flush=True)
+del batches  # ends the loaders
 dist.barrier()
 os._exit(0)  # threads of gloo may abort the interpreter's shutdown

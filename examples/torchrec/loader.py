@@ -24,6 +24,7 @@ parser = argparse.ArgumentParser()
 parser.add_argument("--batch-size", type=int, default=512, help="of each rank")
 parser.add_argument("--samples", type=int, default=200_000, help="of all ranks")
 parser.add_argument("--loaders", type=int, default=1, help="processes that parse, for each rank; 0: the rank itself")
+parser.add_argument("--work", type=int, default=1, help="how often each line is parsed, to make reading dearer")
 args = parser.parse_args()
 
 
@@ -35,10 +36,12 @@ class Clicks(IterableDataset):
         draw = random.Random(1000 * dist.get_rank() + (info.id if info else 0))
         lines = itertools.cycle([self.line(draw) for _ in range(4000)])
         while True:
-            words = [line.split("\t") for line in itertools.islice(lines, args.batch_size)]
-            labels = torch.tensor([float(each[0]) for each in words])
-            numbers = torch.tensor([[float(word) for word in each[1 : 1 + NUMBERS]] for each in words])
-            ids = torch.tensor([[int(word, 16) % ROWS for word in each[1 + NUMBERS :]] for each in words])
+            batch = list(itertools.islice(lines, args.batch_size))
+            for _ in range(args.work):
+                words = [line.split("\t") for line in batch]
+                labels = torch.tensor([float(each[0]) for each in words])
+                numbers = torch.tensor([[float(word) for word in each[1 : 1 + NUMBERS]] for each in words])
+                ids = torch.tensor([[int(word, 16) % ROWS for word in each[1 + NUMBERS :]] for each in words])
             yield torch.log1p(numbers), ids, labels
 
     def line(self, draw):

@@ -224,7 +224,7 @@ def _bottleneck_reading(values: Values) -> str:
     if not loaders:
         who = "a worker that reads by itself could read"
     else:
-        who = "the loaders deliver" if loaders < 0 else "{loaders:count loader} per worker deliver"
+        who = "the loaders deliver" if loaders < 0 else "the loaders ({loaders:.0f} per worker) deliver"
     cores = "" if values["cores"] is None else " Reading takes {cores:.2g} cores of each worker."
     more = " More loaders are beyond bounds.loaders." if values["at_most"] else ""
     return _filled(

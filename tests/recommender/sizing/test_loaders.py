@@ -55,7 +55,7 @@ def test_loaders_at_their_bounds_are_named_as_the_bottleneck() -> None:
     assert values["loading"] == pytest.approx(2000.0 * answer.target.replicas("worker"), rel=0.1)
     assert values["cores"] == pytest.approx(2000.0 * LOAD_S, rel=0.15)
     (sentence,) = [reason for reason in answer.reasons if reason.startswith("Reading data limits the throughput")]
-    assert "2 loaders per worker deliver about" in sentence
+    assert "the loaders (2 per worker) deliver about" in sentence
     assert "More loaders are beyond bounds.loaders." in sentence
 
 
