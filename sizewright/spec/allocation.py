@@ -101,7 +101,8 @@ class Allocation(Record):
     ) -> Allocation:
         """Return an allocation with one group per role, the usual case. Without PS their size is ignored.
 
-        `worker_gpu` is the number of GPUs of each worker, of `gpu_kind`.
+        `worker_gpu` is the number of GPUs of each worker, of `gpu_kind`, and `loaders` the number of its loader
+        processes, by default as many as the job says.
         """
         gpu = Gpu(kind=gpu_kind, count=worker_gpu) if worker_gpu else None
         return cls(

@@ -63,4 +63,4 @@ def test_faults_of_options(call: Call, example: Path, tmp_path: Path) -> None:
     assert "memory" in call("place", str(example), "--servers", "2", "--memory", "much").err
     command = tmp_path / "command.yaml"
     command.write_text("name: own\ncommand: {run: python train.py}\n")
-    assert "Describe them in a job file" in call("place", str(command), "--servers", "2").err
+    assert "Describe them beside the command" in call("place", str(command), "--servers", "2").err

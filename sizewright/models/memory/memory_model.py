@@ -235,7 +235,7 @@ class MemoryModel(MeasuredPeaks):
         return self.ps_base_bytes + (rows_and_indexes + dense + buffers)
 
     def worker_bytes(self, batch_size: Floats, loaders: Floats | None = None) -> Floats:
-        """Return the peak bytes of a worker (n,)."""
+        """Return the peak bytes of a worker (n,); `loaders`, processes of a command, are not among its own."""
         model = self.job.model
         tables, dims = model.tables.count, model.tables.dims
         activations = sum(model.top_mlp) + (tables + 1) ** 2
@@ -269,7 +269,7 @@ class MemoryModel(MeasuredPeaks):
         return cast(Floats, np.maximum(needed, self.measured_ps_sum_bytes * share))
 
     def worker_request_bytes(self, batch_size: Floats, loaders: Floats | None = None) -> Floats:
-        """Return the bytes to request per worker, with the margin."""
+        """Return the bytes to request per worker, with the margin; `loaders` processes as in `worker_bytes`."""
         return self.worker_bytes(batch_size) * (1 + MARGIN)
 
 

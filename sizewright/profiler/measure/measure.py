@@ -9,10 +9,11 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
+from sizewright.datasets.trials.planned_fields import gpus_of
 from sizewright.datasets.trials.trial import Trial, now
 from sizewright.errors import TrialVoidError
 from sizewright.profiler.measure.interference import other_cores, others_busy_s, starved_share, widened
-from sizewright.profiler.series._base import TrialPoint, gpus_of
+from sizewright.profiler.series._base import TrialPoint
 from sizewright.spec import Allocation, Job, Metrics, ReplicaMetrics
 
 _UNKNOWN_SE = 0.1  # share of the throughput, if there are fewer than three blocks

@@ -6,12 +6,13 @@ import time
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol
 
+from sizewright.datasets.trials.planned_fields import gpus_of, loaders_of
 from sizewright.datasets.trials.trial import Trial, now
 from sizewright.errors import TrialVoidError
 from sizewright.profiler.measure.interference import other_cores, others_busy_s, starved_share, widened
 from sizewright.profiler.measure.measure import Timing, Trainer, check_quota, cores_used, memory_growth
 from sizewright.profiler.measure.steady_state import Series, SteadyState, block_rates, find_steady
-from sizewright.profiler.series._base import TrialPoint, gpus_of, loaders_of
+from sizewright.profiler.series._base import TrialPoint
 from sizewright.spec import Job, Metrics, ReplicaMetrics
 from sizewright.spec.metrics import PHASES
 

@@ -29,7 +29,8 @@ Key = tuple[float | None, ...]
 class AllocationRow(TypedDict, total=False):
     """An allocation as a row of the trial table, with the columns that the candidates have.
 
-    Cores, bytes and the number of GPUs (`worker_gpu`) are of one replica; `workers_per_host` share the link of a host.
+    Cores, bytes and the number of GPUs (`worker_gpu`) are of one replica, and `loaders` are the loader processes of one
+    worker; `workers_per_host` share the link of a host.
     """
 
     workers: int

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple, Protocol
 
+from sizewright.datasets.trials.planned_fields import gpus_of, loaders_of
 from sizewright.datasets.trials.trial import Trial, TrialStatus
 from sizewright.errors import (
     EngineDiedError,
@@ -18,7 +19,7 @@ from sizewright.errors import (
 )
 from sizewright.profiler.measure.host_speed import measure_host_speed
 from sizewright.profiler.measure.measure import Timing, Trainer, measure
-from sizewright.profiler.series._base import SeriesPlanner, TrialPoint, gpus_of, loaders_of
+from sizewright.profiler.series._base import SeriesPlanner, TrialPoint
 from sizewright.spec import Group, Job
 
 # Trials of 5 s repeat within 2 to 3 % (one standard error), however small the error within one is.

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import NamedTuple
 
+from sizewright.datasets.trials.planned_fields import gpus_of, loaders_of
 from sizewright.datasets.trials.trial import Trial
-from sizewright.profiler.series._base import gpus_of
 from sizewright.recommender.control.windows import ReplicaWindow, Window
 from sizewright.spec import Allocation, Job, Role
 from sizewright.spec.metrics import PHASES
@@ -102,6 +102,7 @@ class RunEvidence:
             "ps": ps_count,
             "ps_cpu": allocation.cores("ps") / ps_count if ps_count else None,
             **gpus_of(self._job, allocation),
+            "loaders": loaders_of(self._job, allocation),
             "batch_size": allocation.batch_size,
             "sync": training.sync,
             "throughput": rate,
