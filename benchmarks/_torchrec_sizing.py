@@ -17,10 +17,9 @@ import numpy as np
 
 import sizewright as sw
 from benchmarks._report import choose
-from benchmarks._trials import BRIEF
+from benchmarks._trials import BRIEF, measure_valid
 from sizewright.datasets.trials.trial import Trial
 from sizewright.errors import TrialError
-from sizewright.executors import get_executor
 from sizewright.profiler.measure.measure import Timing
 from sizewright.profiler.measure.measure_command import measure_command
 from sizewright.profiler.series._base import TrialPoint
@@ -30,6 +29,7 @@ from sizewright.runtime.plan_files import launch_plan
 from sizewright.spec import Allocation, Job
 from sizewright.spec.objective import completion_time_s, cost_of, hourly_price, objective_value
 from sizewright.training.command.session import CommandSession
+from sizewright.training.session import Session
 
 EXAMPLES = Path(__file__).parents[1] / "examples" / "torchrec"
 _FULL = Timing(min_s=6, max_s=12, target_se=0.01)
@@ -40,6 +40,26 @@ TRIALS = choose(8, 5, 3)
 REPEATS = choose(2, 1, 1)
 COUNTED_SAMPLES = choose(100_000, 60_000, 5_000)
 
+ENGINE_BATCHES = choose((512, 2048), (512, 2048), (512,))
+PAIRS = choose(4, 2, 1)
+_SHAPE = (
+    ('TABLES = {"user": (200_000, 32, 1), "item": (50_000, 32, 1), "history": (50_000, 16, 20), "tags": (1_000, 8, 5)}',
+     'TABLES = {f"t{i}": (110_000, 16, 1) for i in range(26)}'),
+    ("NUMBERS, WIDTH = 13, 32", "NUMBERS, WIDTH = 13, 16"),
+    ("nn.Linear(dim, WIDTH) for", "nn.Identity() for"),
+    ("nn.Linear(NUMBERS, 128), nn.ReLU(), nn.Linear(128, WIDTH)",
+     "nn.Linear(NUMBERS, 512), nn.ReLU(), nn.Linear(512, 256), nn.ReLU(), nn.Linear(256, WIDTH)"),
+    ("nn.Linear(WIDTH + pairs, 256), nn.ReLU(), nn.Linear(256, 1)",
+     "nn.Linear(WIDTH + pairs, 512), nn.ReLU(), nn.Linear(512, 256), nn.ReLU(), nn.Linear(256, 1)"),
+)  # fmt: skip
+"""What of the example becomes another shape."""
+_ENGINE: Mapping[str, Any] = {
+    "name": "engine-shape",
+    "model": {
+        "family": "dlrm", "tables": {"count": 26, "rows": 110_000, "dim": 16}, "bottom_mlp": [512, 256],
+        "top_mlp": [512, 256], "optimizer": "rowwise_adagrad",
+    },
+}  # fmt: skip
 Details = dict[str, object]
 Figures = dict[str, float]
 
@@ -144,15 +164,57 @@ def counted(details: Details, python: Callable[[], str]) -> Figures:
             "command": {"run": "python dlrm.py --batch-size {batch_size} --samples {samples}", "folder": str(folder)},
             "training": {"batch_size": 512, "samples": COUNTED_SAMPLES, "sync": "sync"},
         })  # fmt: skip
-        with contextlib.chdir(folder):
-            executor = get_executor("local", folder="logs")
-            outcome = sw.run(
-                launch_plan(job, Allocation.of(2, 0, 0.6, 1.0, 512, MEMORY)), executor=executor, record=False
-            )
-        texts = [log.read_text() for log in Path(folder, "logs").rglob("worker-0.log")]
+        own = os.getcwd()
+        os.chdir(folder)  # where the logs go
+        try:
+            outcome = sw.run(launch_plan(job, Allocation.of(2, 0, 0.6, 1.0, 512, MEMORY)), record=False)
+        finally:
+            os.chdir(own)
+        texts = [log.read_text() for log in Path(folder, "sizewright-logs").rglob("worker-0.log")]
         (printed,) = [int(match[1]) for text in texts if (match := re.search(r"^trained (\d+) samples$", text, re.M))]
     details["counted"] = {"script": printed, "sizewright": outcome.samples}
     return {"throughput_error": abs(outcome.samples / printed - 1)}
+
+
+def engine(details: Details, python: Callable[[], str]) -> Figures:
+    """Compare the samples per CPU second of the built-in engine and of TorchRec on one shape, in pairs.
+
+    The shape is 26 tables of 110,000 rows and 16 dimensions with MLPs of 512 and 256. A CPU second counts wherever it
+    is spent: by the worker, the PS, or the rank, each limited to one core.
+    """
+    rows: list[dict[str, object]] = []
+    ratios: list[float] = []
+    with scripts(python()) as folder:
+        text = (folder / "dlrm.py").read_text()
+        for before, after in _SHAPE:
+            assert before in text, before
+            text = text.replace(before, after)
+        (folder / "shape.py").write_text(text)
+        for batch in ENGINE_BATCHES:
+            ours = Job.model_validate({**_ENGINE, "training": {"batch_size": batch, "samples": 10**9}})
+            run = "python shape.py --batch-size {batch_size} --samples {samples}"
+            training = {"batch_size": batch, "samples": 10**9, "sync": "sync"}
+            theirs = Job.model_validate({"command": {"run": run, "folder": str(folder)}, "training": training})
+            for _ in range(PAIRS):
+                with Session(ours) as session:
+                    own = measure_valid(session, TrialPoint(Allocation.of(1, 1, 1.0, 1.0, batch)), TIMING)
+                other = trial_at(theirs, Allocation.of(1, 0, 1.0, 1.0, batch, MEMORY))
+                per_core = [(trial.throughput or 0.0) / (trial.cores_used or 1.0) for trial in (own, other)]
+                ratios.append(per_core[0] / per_core[1])
+                rows.append({
+                    "batch_size": batch, "samples_per_core_s": per_core,
+                    "trials": [each.model_dump(mode="json", exclude_none=True) for each in (own, other)],
+                })  # fmt: skip
+                print(f"batch {batch}: {per_core[0]:,.0f} and {per_core[1]:,.0f} samples per CPU second", flush=True)
+    details["engine"] = rows
+    half = len(ratios) // len(ENGINE_BATCHES)
+    return {
+        "engine_over_torchrec": float(np.exp(np.mean(np.log(ratios)))),
+        **{
+            f"engine_over_torchrec_{batch}": float(np.exp(np.mean(np.log(ratios[i * half : (i + 1) * half]))))
+            for i, batch in enumerate(ENGINE_BATCHES)
+        },
+    }
 
 
 def objectives(job: Job, allocations: list[Allocation], rates: np.ndarray[Any, np.dtype[np.float64]]) -> Any:
@@ -245,5 +307,5 @@ def _tc(*words: str) -> None:
 
 
 PARTS: Mapping[str, Callable[[Details, Callable[[], str]], Figures]] = {
-    "bottlenecks": bottlenecks, "answer": answer, "counted": counted,
+    "bottlenecks": bottlenecks, "answer": answer, "counted": counted, "engine": engine,
 }  # fmt: skip

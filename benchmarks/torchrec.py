@@ -46,6 +46,7 @@ TARGETS = {
     "bottleneck_named": "1.0 (share of the cases)",
     "regret": "≤ 0.05",
     "throughput_error": "≤ 0.03",
+    "engine_over_torchrec": "≥ 1 (samples per CPU second, in pairs)",
 }
 PLANS, RANKS = choose(48, 24, 12), 2
 SEED = 1

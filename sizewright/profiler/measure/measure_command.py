@@ -170,7 +170,8 @@ def trial_row(
 def _loader_cores(pairs: Sequence[tuple[ReplicaMetrics, ReplicaMetrics]]) -> float | None:
     """Return the mean cores that loaders used; None unless they were told apart at both ends."""
     known = [(a, b) for a, b in pairs if a.loader_cpu_s is not None]
-    return _mean_rate(known, "loader_cpu_s") if len(known) == len(pairs) else None
+    cores = _mean_rate(known, "loader_cpu_s") if len(known) == len(pairs) else None
+    return None if cores is None else max(0.0, cores)  # two clocks tell the CPU seconds of all and of those that train
 
 
 def _mean_rate(pairs: Sequence[tuple[ReplicaMetrics, ReplicaMetrics]], name: str) -> float | None:
