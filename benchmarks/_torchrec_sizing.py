@@ -79,7 +79,7 @@ class Case:
     slow_link: bool = False
 
 
-_READING = ("bottleneck_reading", "bottleneck_reading_unsized")
+_READING = ("bottleneck_reading", "bottleneck_reading_unsized", "bottleneck_reading_cores")
 CASES = (
     Case("loader-parses", "loader.py", "--loaders {loaders} --work 6", "reading", _READING,
          ((1, 1.6), (2, 0.8), (1, 1.2)), (1, 1)),

@@ -8,7 +8,8 @@ The parts `planner`, `table_memory` and `own_planner` run real TorchRec on CPU: 
 names, or in an environment of their own. `planner` measures sharding plans, fits the planner's constants to one half
 and compares its estimates of the other. `table_memory` compares the predicted bytes of weights and optimizer state with
 the resident memory that tables add to a TorchRec process. `own_planner` compares the largest load of whole tables, in
-the times that TorchRec's planner estimates of each, with that of TorchRec's plan.
+the times that TorchRec's planner estimates of each, with that of TorchRec's plan. `bottlenecks`, `answer` and `counted`
+profile, size and run the scripts of `examples/torchrec`; `engine` trains one shape with TorchRec and with our engine.
 """
 
 from __future__ import annotations

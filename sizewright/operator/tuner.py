@@ -234,7 +234,9 @@ class Tuner:
             kinds = " ".join(sorted(each.kind for each in action.reasons))  # numbers vary
             self._would(watched, look.job_object, "WouldResize", kinds, sentence)
             return False
+        began_s = self._now()
         self._adjust(look, watched.handle, plan)
+        watched.executor.await_change(watched.handle, plan, began_s, look.metrics.samples_trained, "resize_pods")
         watched.resizer.changed(look.current, action.target)
         self._changed(watched, look.job_object, RESIZED, sentence)
         return True
@@ -276,7 +278,8 @@ class Tuner:
         if since_change_s < scaling.cooldown_s:
             return False
         changes = _count(annotations_of(job_object).get(SCALINGS))
-        change_s = watched.executor.change_cost(scaling_plan(job, current, current.replicas("worker") + 1)).seconds
+        one_more = scaling_plan(job, current, current.replicas("worker") + 1)
+        change_s = watched.executor.change_costs.estimate(one_more, "scale").seconds
         action = scaler.act(change_s, changes)
         if action is None or action.target is None:
             return False
@@ -320,7 +323,7 @@ class Tuner:
             sentence = "The cluster has written another number of workers, so it is left alone."
             self._cannot(watched, job_object, "SizesRewritten", sentence)
             return False
-        executor.await_change(watched.handle, plan, self._now(), look.metrics.samples_trained)
+        executor.await_change(watched.handle, plan, self._now(), look.metrics.samples_trained, "scale")
         self._changed(watched, job_object, SCALED, sentence)
         return True
 

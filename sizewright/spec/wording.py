@@ -484,6 +484,13 @@ _TARGET: dict[str, str | Callable[[Values], str]] = {
         "Reading data limits the throughput: in the nearest trial a worker waits for data in {wait:.0%} of a step. To "
         "size its loaders, too, write {{loaders}} into the command and bounds.loaders."
     ),
+    "bottleneck_reading_cores": lambda v: _filled(
+        "Reading data limits the throughput: in the nearest trial a worker waits for data in {wait:.0%} of a step, "
+        "while it uses {use:.0%} of its cores"
+        + ("." if v["cores"] is None else ", {cores:.2g} of them for loaders.")
+        + " More cores for each worker help; more loaders do not.",
+        v,
+    ),
     "bottleneck_computing": lambda v: _filled(
         "Computing limits the throughput: in the nearest trial "
         + ("GPUs compute {use:.0%} of the time." if v["of_gpus"] else "workers use {use:.0%} of their cores."),

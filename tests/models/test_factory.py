@@ -10,6 +10,7 @@ from sizewright.errors import InputError, NotEnoughDataError
 from sizewright.models import ThroughputModel
 from sizewright.models.factory import make_predictor, validated
 from sizewright.models.layers.ceiling import CeilingModel
+from sizewright.models.layers.loading import LoadingModel
 from sizewright.models.prior import LearnedPrior
 from sizewright.spec import Job
 from sizewright.testing import queueing
@@ -33,8 +34,10 @@ def test_default_model_needs_trials_only_without_a_prior() -> None:
     assert model.fit(NO_TRIALS).name == "prior", "what was learned before is forgotten"
 
 
-def test_command_gets_a_ceiling() -> None:
-    assert isinstance(make_predictor(may_be_input_bound=True), CeilingModel)
+def test_command_gets_a_ceiling_and_loaders() -> None:
+    model = make_predictor(may_be_input_bound=True)
+    assert isinstance(model, LoadingModel)
+    assert isinstance(model.base, CeilingModel)
 
 
 @pytest.mark.parametrize("name", ["default", "dlrover", "gp", "usl"])

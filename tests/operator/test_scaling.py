@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -356,6 +357,18 @@ def test_annotation_that_means_nothing_is_told_once(
     now(server, "job")["metadata"]["annotations"][name] = value
     turns(running, clock, 50)
     assert told(server, "AnnotationIgnored") == [f"Its annotation {name} is '{value}'. Write yes or no."]
+
+
+def test_operator_learns_how_long_new_workers_take(
+    server: StandIn, operator: Callable[..., Operator], clock: Clock
+) -> None:
+    running = operator()
+    start(server, running)
+    turns(running, clock, 90)
+    first, second = told(server, "Scaled")
+    assert "including 90.0 s for the change" in first, "the prior of pods"
+    assert "including 90.0 s for the change" not in second
+    assert re.search(r"including [\d.]+ s for the change", second)
 
 
 def test_container_that_repeats_the_number_is_told_once(

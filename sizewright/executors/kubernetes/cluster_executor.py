@@ -204,9 +204,9 @@ class ClusterExecutor(ManifestExecutor):
         self._steps.on_metrics(handle.id, metrics)
         return metrics
 
-    def await_change(self, handle: Handle, plan: Plan, since_s: float, samples: int) -> None:
-        """Measure the time until a job trains at a plan's target, which somebody wrote while it ran on."""
-        self._steps.await_step(handle.id, plan, plan.target, since_s, samples, "scale")
+    def await_change(self, handle: Handle, plan: Plan, since_s: float, samples: int, kind: ChangeKind) -> None:
+        """Measure the time until a job trains at a plan's target, to which somebody has changed it while it ran on."""
+        self._steps.await_step(handle.id, plan, plan.target, since_s, samples, kind)
 
     def replica_logs(self, handle: Handle) -> list[ReplicaLog]:
         """Return the complete logs of the pods that have started, with the time of each line."""

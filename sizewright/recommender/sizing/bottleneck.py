@@ -30,7 +30,7 @@ def bottleneck(selection: Selection) -> Iterator[Reason]:
     if reading := _reading(selection):
         yield reading
     elif near and (wait := waiting_share(near)) >= _MIN_WAIT:
-        yield Reason.of("bottleneck_reading_unsized", wait=wait)
+        yield _waiting(near, wait)
     elif near:
         yield from _computing_or_communication(near)
     if _loaders_unjudged(selection.trials):
@@ -66,6 +66,14 @@ def _reading(selection: Selection) -> Reason | None:
         training=training,
         cores=None if cpu_s is None else cpu_s * rate / workers,
     )
+
+
+def _waiting(trial: Trial, wait: float) -> Reason:
+    """Return that a trial waits for data, and what helps: more cores, or loaders that are sized, too."""
+    if trial.loaders is None or not (trial.worker_cpu and trial.worker_cpu_used):
+        return Reason.of("bottleneck_reading_unsized", wait=wait)
+    use = trial.worker_cpu_used / trial.worker_cpu
+    return Reason.of("bottleneck_reading_cores", wait=wait, use=min(use, 1.0), cores=trial.loader_cpu_used)
 
 
 def _computing_or_communication(trial: Trial) -> Iterator[Reason]:

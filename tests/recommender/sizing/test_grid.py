@@ -54,7 +54,7 @@ def test_grid_contains_every_combination_once() -> None:
     rows = set(map(tuple, grid.rows.tolist()))
     assert len(rows) == len(grid)
     worker_cpu, ps_cpu = sizes_between(0.5, 1.0), sizes_between(0.25, 0.5)
-    assert rows == set(itertools.product((1, 2, 3, 4), (1, 2, 3), worker_cpu, ps_cpu, (256,), (0,)))
+    assert rows == set(itertools.product((1, 2, 3, 4), (1, 2, 3), worker_cpu, ps_cpu, (256,), (0,), (-1,)))
     i = 100
     allocation = grid.allocation(i, 5.0, 7.0)
     assert (allocation.replicas("worker"), allocation.replicas("ps")) == (grid.workers[i], grid.ps[i])
@@ -100,7 +100,7 @@ def test_grid_contains_trials_and_bounds_with_fine_steps_between(
     grid_rows = set(map(tuple, grid.rows.tolist()))
     for t in rows:
         if ps_cpu[0] <= t.ps_cpu <= ps_cpu[1]:
-            place = (t.workers, t.ps, t.worker_cpu, t.ps_cpu, 512.0, float(t.worker_gpu or 0))
+            place = (t.workers, t.ps, t.worker_cpu, t.ps_cpu, 512.0, float(t.worker_gpu or 0), -1.0)
             assert tuple(np.round(place, 9)) in grid_rows
     for column, ends in zip(vars(grid).values(), [*counts, worker_cpu, ps_cpu], strict=False):
         assert column.min() == pytest.approx(ends[0])

@@ -86,6 +86,18 @@ def test_waiting_for_unsized_loaders_is_told() -> None:
     assert kinds(answer)["bottleneck_reading_unsized"]["wait"] == pytest.approx(0.75, abs=0.05)
 
 
+def test_loaders_without_idle_cores_need_cores() -> None:
+    job = described(loaders=(1, 8))
+    worker = job.bounds.worker.model_copy(update={"cpu": (1.0, 1.0)})
+    job = job.model_copy(update={"bounds": job.bounds.model_copy(update={"worker": worker})})
+    busy = {"worker_cpu": 1.0, "worker_cpu_used": 0.97, "loader_cpu_used": 0.6}
+    busy |= {"phase_data_s": 0.3, "phase_compute_s": 0.5}
+    answer = recommended([(1, 1.0, 2), (2, 1.0, 2), (4, 1.0, 2), (1, 1.0, 8)], job, **busy)
+    values = kinds(answer)["bottleneck_reading_cores"]
+    assert values == {"wait": pytest.approx(0.375), "use": pytest.approx(0.97), "cores": pytest.approx(0.6)}
+    assert any("0.6 of them for loaders. More cores for each worker help" in reason for reason in answer.reasons)
+
+
 def test_trials_that_do_not_tell_of_waiting_are_not_used_to_size_loaders() -> None:
     answer = recommended(POINTS, phase_data_s=None, phase_compute_s=None)
     assert "loaders_unjudged" in kinds(answer)
