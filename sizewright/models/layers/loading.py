@@ -2,12 +2,12 @@
 
     throughput = (base^-γ + (w·L·λ)^-γ)^(-1/γ),  or 1 / (1 / base + 1 / (w·λ₀)) where a worker loads itself (L = 0)
 
-w workers have L loaders each, and λ is the samples/s of one loader. `base` predicts what the workers would train if
-they never waited for data: it is fitted to x / (1 - q), where x is the measured throughput and q the share of a step
-that waits for data, but not above what the cores allow by the CPU seconds of a sample. Where a worker uses all its
-cores, more loaders bring nothing, so x itself is taken. λ is the mean of x / (w·L) over the trials that wait; trials
-that do not wait say only that it is no less. The smooth minimum is that of a pipeline whose stages vary from step to
-step.
+w workers have L loaders each, of which each delivers λ = m / (a + b·m) samples/s in batches of m. `base` predicts what
+the workers would train if they never waited for data: it is fitted to x / (1 - q), where x is the measured throughput
+and q the share of a step that waits for data, but not above what the cores allow by the CPU seconds of a sample. Where
+a worker uses all its cores, more loaders bring nothing, so x itself is taken. a and b are fitted to the seconds
+w·L·m / x of the trials that wait; trials that do not wait say only that these are no more. The smooth minimum is that
+of a pipeline whose stages vary from step to step.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.optimize import nnls
 from scipy.special import ndtri
 from typing_extensions import Self
 
@@ -53,14 +54,21 @@ _COLUMNS = tuple(dict.fromkeys((*_OF_BASE, *_OF_LOADING)))
 class Loading(NamedTuple):
     """What a worker's loaders can deliver."""
 
-    samples_per_s: float
-    """λ, of one loader."""
+    batch_s: tuple[float, float]
+    """The seconds a + b·m that one loader takes for a batch of m samples, as (a, b)."""
     sd: float
-    """Standard deviation of its logarithm."""
+    """Standard deviation of their logarithm."""
     cpu_s: float | None
     """CPU seconds that loading a sample takes, where trials tell loaders apart."""
-    alone_samples_per_s: float
-    """Of a worker that loads itself."""
+    alone_batch_s: tuple[float, float]
+    """The same of a worker that loads itself."""
+
+    def rates(self, batch: Floats, loaders: Floats) -> Floats:
+        """Return the samples/s (n,) that the loaders of one worker deliver, or that it loads itself."""
+        (a, b), (own_a, own_b) = self.batch_s, self.alone_batch_s
+        with np.errstate(divide="ignore"):  # nothing is known of them
+            fed, alone = loaders * batch / (a + b * batch), batch / (own_a + own_b * batch)
+        return np.asarray(np.where(loaders > 0, fed, alone))
 
 
 class LoadingModel(BaseThroughputModel):
@@ -93,6 +101,7 @@ class LoadingModel(BaseThroughputModel):
             rows[name] = rows[name] * faster[successful(X)]
         self.base_ = self.base.fit(rows)
         self.loading_ = _loading(trials, wait)
+        self.batch_size_ = float(np.median(trials["batch_size"]))
         return self
 
     def predict(self, X: Table) -> Floats:  # noqa: D102
@@ -131,8 +140,9 @@ class LoadingModel(BaseThroughputModel):
         explanation = self.base_.explain()
         if self.loading_ is None:
             return explanation
-        parameters = {"loader_samples_per_s": self.loading_.samples_per_s}
-        equations = {"loader_samples_per_s": "throughput ≤ w·L·λ"}
+        fixed_s, sample_s = self.loading_.batch_s
+        parameters = {"loader_batch_s": fixed_s, "loader_sample_s": sample_s}
+        equations = dict.fromkeys(parameters, "throughput ≤ w·L·m / (a + b·m)")
         return replace(
             explanation,
             parameters=explanation.parameters | parameters,
@@ -145,11 +155,11 @@ class LoadingModel(BaseThroughputModel):
 
     def loading_rates(self, X: Table) -> Floats:
         """Return the samples/s (n,) that the loaders deliver; infinite where nothing is known of them."""
-        columns = as_columns(X, ("workers", "loaders"))
+        columns = as_columns(X, ("workers", "batch_size", "loaders"))
         workers, loaders = columns["workers"], columns["loaders"]
         if self.loading_ is None:
             return np.full(len(workers), np.inf)
-        per_worker = np.where(loaders > 0, loaders * self.loading_.samples_per_s, self.loading_.alone_samples_per_s)
+        per_worker = self.loading_.rates(filled(columns["batch_size"], self.batch_size_), loaders)
         return np.asarray(np.where(np.isfinite(loaders), workers * per_worker, np.inf))
 
     def _limited(self, rates: Floats, X: Table, factor: Floats | float = 1.0) -> Floats:
@@ -194,26 +204,36 @@ def _rates_without_waiting(trials: dict[str, Floats], wait: Floats) -> Floats:
 
 
 def _loading(trials: dict[str, Floats], wait: Floats) -> Loading:
-    """Return the rate of a loader: from the trials that wait for data, or at least that of the fastest one."""
-    loaders = trials["loaders"]
-    per_worker = trials["throughput"] / trials["workers"]
-    fed = loaders > 0
-    waits = (wait >= _MIN_WAIT) & ~_is_limited_by_cores(trials)
-    measured = per_worker[fed & waits] / loaders[fed & waits]
-    at_least = per_worker[fed] / loaders[fed]
-    alone = trials["batch_size"] / np.maximum(filled(trials["phase_data_s"], 0.0), 1e-9)
-    alone = alone[~fed & (wait > 0)]
-    if len(measured):
-        logs = np.log(measured)
-        rate, sd = float(np.exp(logs.mean())), max(float(logs.std()), _MIN_SD)
-    elif len(at_least):
-        rate, sd = _RESERVE * float(at_least.max()), _UNMEASURED_SD
+    """Return how loaders deliver: by the trials that wait for data, or at least as fast as the fastest one."""
+    fed, idle_cores = trials["loaders"] > 0, ~_is_limited_by_cores(trials)
+    per_worker, batch = trials["throughput"] / trials["workers"], trials["batch_size"]
+    batch_s = trials["loaders"] * batch / per_worker  # of one loader
+    waits = fed & idle_cores & (wait >= _MIN_WAIT)
+    if waits.any():
+        of_loader, sd = _batch_seconds(batch[waits], batch_s[waits])
+    elif fed.any():
+        of_loader, sd = (0.0, float((batch_s / batch)[fed].min()) / _RESERVE), _UNMEASURED_SD
     else:
-        rate, sd = float(np.median(alone)) if len(alone) else float("inf"), _UNMEASURED_SD
+        of_loader, sd = None, _UNMEASURED_SD
+    reads = ~fed & (wait > 0)
+    alone = _batch_seconds(batch[reads], trials["phase_data_s"][reads])[0] if reads.any() else of_loader
     cpu = (trials["loader_cpu_used"] / per_worker)[fed & np.isfinite(trials["loader_cpu_used"])]
     return Loading(
-        samples_per_s=rate,
+        batch_s=of_loader or alone or (0.0, 0.0),
         sd=sd,
         cpu_s=float(np.median(cpu)) if len(cpu) else None,
-        alone_samples_per_s=float(np.median(alone)) if len(alone) else rate,
+        alone_batch_s=alone or (0.0, 0.0),
     )
+
+
+def _batch_seconds(batch: Floats, seconds: Floats) -> tuple[tuple[float, float], float]:
+    """Return the seconds of a batch (a, b) as a + b·m, and the standard deviation of their logarithm about it.
+
+    a is 0 where all batches (n,) are of one size.
+    """
+    if np.ptp(batch) > 0:
+        (a, b), _ = nnls(np.column_stack([np.ones_like(batch), batch]) / seconds[:, None], np.ones(len(batch)))
+    else:
+        a, b = 0.0, float(np.exp(np.log(seconds / batch).mean()))
+    deviation = np.log(seconds / (a + b * batch))
+    return (float(a), float(b)), max(float(deviation.std()), _MIN_SD)

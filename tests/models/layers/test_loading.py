@@ -50,7 +50,7 @@ def columns(rows: Sequence[tuple[int, float, int]]) -> dict[str, Any]:
 def test_rate_of_a_loader_is_found() -> None:
     loading = fitted(POINTS).loading_
     assert loading is not None
-    assert loading.samples_per_s == pytest.approx(LOADER, rel=0.03)
+    assert loading.rates(np.array([float(BATCH)]), np.ones(1))[0] == pytest.approx(LOADER, rel=0.03)
     assert loading.cpu_s == pytest.approx(LOAD_S, rel=0.03)
 
 
@@ -105,3 +105,15 @@ def test_trials_without_loaders_are_left_to_the_base() -> None:
     assert model.loading_ is None
     assert model.predict(rows) == pytest.approx(model.base_.predict(rows))
     assert np.isinf(model.loading_rates(rows)).all()
+
+
+def test_loaders_take_time_for_each_batch_too() -> None:
+    def trial(batch: int, loaders: int) -> Trial:
+        rate = min(loaders * batch / (0.02 + 1e-4 * batch), 1e5)
+        base = {"workers": 1, "ps": 0, "worker_cpu": 8.0, "worker_cpu_used": 2.0, "throughput": rate}
+        data_s = batch / rate - batch / 1e5
+        return Trial(**base, batch_size=batch, loaders=loaders, phase_data_s=data_s, phase_compute_s=batch / 1e5)
+
+    model = make_predictor(may_be_input_bound=True).fit([trial(m, n) for m in (100, 200, 400) for n in (1, 2)])
+    rows = columns([(1, 8.0, 3)]) | {"batch_size": np.array([1600.0])}
+    assert model.predict(rows)[0] == pytest.approx(3 * 1600 / (0.02 + 0.16), rel=0.1)
