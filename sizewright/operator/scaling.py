@@ -58,6 +58,10 @@ class WorkerScaler:
             self._missing = self._scaler.refit(self._evidence.trials(), self._evidence.workers)
             self._fitted_s = self._observed_s
 
+    def skip(self) -> None:
+        """Leave out the time until the next observation, in which workers are missing."""
+        self._windows.forget()
+
     def act(self, change_s: float, changes: int) -> Action | None:
         """Return the change that pays after `changes` earlier ones, or why there is none; None while it watches."""
         if self._window is None or self._observed_s < self.scaling.warm_up_s:
@@ -113,11 +117,11 @@ def scalable_job(
     return job.with_batch_size(current.batch_size).model_copy(update={"bounds": narrowed})
 
 
-def scaling_plan(job: Job, current: Allocation, workers: int, reason: str = "", cooldown_s: float = 0.0) -> Plan:
-    """Return the plan that changes nothing but the number of workers."""
+def scaling_plan(job: Job, current: Allocation, workers: int, reason: str = "") -> Plan:
+    """Return the plan that changes nothing but the number of workers; it keeps nobody from resizing them soon."""
     (worker,) = current.worker
     target = current.model_copy(update={"worker": (worker.model_copy(update={"replicas": workers}),)})
-    return adjust_plan(job, current, target, reason).model_copy(update={"cooldown_s": cooldown_s})
+    return adjust_plan(job, current, target, reason)
 
 
 def scaling_patch(executor: ClusterExecutor, job_object: dict[str, Any], plan: Plan) -> dict[str, Any]:

@@ -292,6 +292,8 @@ class Tuner:
         if asked.replicas == running:
             watched.told.pop("WorkersMissing", None)
             return False
+        if watched.scaler:
+            watched.scaler.skip()
         sentence = f"{running} of {asked.replicas} workers run."
         self._cannot(watched, look.job_object, "WorkersMissing", sentence)
         annotations = annotations_of(look.job_object)
@@ -303,9 +305,8 @@ class Tuner:
 
     def _scale_to(self, watched: _Watched, look: _Look, workers: int, reason: str, changes: int) -> bool:
         """Write a number of workers into the object that was read, and return whether it is there now."""
-        assert self._settings.scaling is not None
         executor, job_object = watched.executor, look.job_object
-        plan = scaling_plan(watched.described, look.current, workers, reason, self._settings.scaling.cooldown_s)
+        plan = scaling_plan(watched.described, look.current, workers, reason)
         plan = plan.model_copy(update={"asked_by": ASKED_BY})
         if plan.target.replicas("worker") > look.current.replicas("worker"):
             check_rails(plan, self._rails)

@@ -294,6 +294,18 @@ def test_description_and_its_bounds_stay_in_the_object(
     assert told(server, "Resized"), "another operator enlarges its memory"
 
 
+def test_memory_is_enlarged_soon_after_a_scale(
+    server: StandIn, operator: Callable[..., Operator], clock: Clock, pods: Pods
+) -> None:
+    running = operator(tuning=TuningSettings(every_s=10.0, resizing=Resizing(), scaling=OPERATOR_SCALING))
+    start(server, running)
+    turns(running, clock, 15)
+    assert told(server, "Scaled")
+    pods.growth_bytes = 2 * MIB
+    turns(running, clock, 25)
+    assert told(server, "Resized"), "the cool-down is that of scaling"
+
+
 def test_cool_down_outlasts_the_operator(server: StandIn, operator: Callable[..., Operator], clock: Clock) -> None:
     running = operator()
     start(server, running)
