@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from sizewright.api._records import (
     ClusterLike,
@@ -122,26 +122,11 @@ def profile(
         def planner() -> SpaceFillingPlanner | AdaptivePlanner:
             whole_cores = session.whole_cores
             cores = session.cores * (1.0 if whole_cores else TRIAL_SHARE_OF_CORES)
+            of_series: dict[str, Any] = {"count": trials, "full_scale": scale}
+            of_series |= {"whole_cores": whole_cores, "host_gpus": session.gpus}
             if within_host(job, cores, session.gpus):
-                return AdaptivePlanner(
-                    job,
-                    cores,
-                    memory_bytes,
-                    count=trials,
-                    full_scale=scale,
-                    whole_cores=whole_cores,
-                    predictor=predictor,
-                    host_gpus=session.gpus,
-                )
-            return SpaceFillingPlanner(
-                job,
-                cores,
-                memory_bytes,
-                count=trials,
-                full_scale=scale,
-                whole_cores=whole_cores,
-                host_gpus=session.gpus,
-            )
+                return AdaptivePlanner(job, cores, memory_bytes, predictor=predictor, **of_series)
+            return SpaceFillingPlanner(job, cores, memory_bytes, **of_series)
 
         first = planner()
         if prior_curve is not None and isinstance(first, SpaceFillingPlanner):

@@ -94,7 +94,7 @@ class LoadingModel(BaseThroughputModel):
             return self
         rows = {name: column[successful(X)] for name, column in columns.items()}
         trials = {name: column[known] for name, column in columns.items()}
-        wait = _waiting_share(trials)
+        wait = waiting_share(trials)
         faster = np.ones(len(known))
         faster[known] = _rates_without_waiting(trials, wait) / trials["throughput"]
         for name in ("throughput", "worker_cpu_used"):  # a sample takes the same CPU seconds
@@ -110,18 +110,15 @@ class LoadingModel(BaseThroughputModel):
     def predict_interval(  # noqa: D102
         self, X: Table, coverage: float = 0.9, kind: Kind = "trial"
     ) -> tuple[Floats, Floats]:
-        return self.predict_with_interval(X, coverage)[1:] if kind == "trial" else self._interval(X, coverage, kind)
+        check_interval(coverage, kind)
+        lower, upper = self.base_.predict_interval(X, coverage, kind)
+        spread = self._spread(coverage)
+        return self._limited(lower, X, 1 / spread), self._limited(upper, X, spread)
 
     def predict_with_interval(self, X: Table, coverage: float = 0.9) -> tuple[Floats, Floats, Floats]:  # noqa: D102
         rates, lower, upper = self.base_.predict_with_interval(X, coverage)
         spread = self._spread(coverage)
         return self._limited(rates, X), self._limited(lower, X, 1 / spread), self._limited(upper, X, spread)
-
-    def _interval(self, X: Table, coverage: float, kind: Kind) -> tuple[Floats, Floats]:
-        check_interval(coverage, kind)
-        lower, upper = self.base_.predict_interval(X, coverage, kind)
-        spread = self._spread(coverage)
-        return self._limited(lower, X, 1 / spread), self._limited(upper, X, spread)
 
     def curves(self, X: Table, count: int, rng: np.random.Generator) -> Floats:  # noqa: D102
         curves = self.base_.curves(X, count, rng)
@@ -178,15 +175,17 @@ class LoadingModel(BaseThroughputModel):
         return float(np.exp(ndtri(0.5 + coverage / 2) * self.loading_.sd)) if self.loading_ else 1.0
 
 
-def _waiting_share(trials: dict[str, Floats]) -> Floats:
-    """Return the share of a step (n,) in which a worker waits for data, or loads it.
+def waiting_share(X: Table) -> Floats:
+    """Return the share of a step (n,) in which a worker of each trial waits for data, or loads it; 0 where unknown.
 
     A step lasts as long as its phases; where only reading is reported, as long as the throughput says.
     """
-    data = filled(trials["phase_data_s"], 0.0)
-    others = sum(filled(trials[f"phase_{name}"], 0.0) for name in ("pull_s", "compute_s", "push_s"))
-    step_s = np.where(others > 0, data + others, trials["workers"] * trials["batch_size"] / trials["throughput"])
-    return np.asarray(np.clip(data / np.maximum(step_s, 1e-9), 0.0, 0.99))
+    columns = as_columns(X, ("workers", "batch_size", "throughput", *(f"phase_{name}" for name in PHASES)))
+    data = filled(columns["phase_data_s"], 0.0)
+    others = sum(filled(columns[f"phase_{name}"], 0.0) for name in PHASES if name != "data_s")
+    by_rate = columns["workers"] * columns["batch_size"] / columns["throughput"]
+    step_s = np.where(others > 0, data + others, by_rate)
+    return np.asarray(np.clip(filled(data / np.maximum(step_s, 1e-9), 0.0), 0.0, 0.99))
 
 
 def _is_limited_by_cores(trials: dict[str, Floats]) -> NDArray[np.bool_]:

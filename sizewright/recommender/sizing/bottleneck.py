@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from sizewright.datasets.trials.trial import Trial
-from sizewright.models.layers.loading import LoadingModel
+from sizewright.models.layers.loading import LoadingModel, waiting_share
 from sizewright.recommender.sizing.result import Selection
 from sizewright.spec.reason import Reason
 
@@ -29,21 +29,12 @@ def bottleneck(selection: Selection) -> Iterator[Reason]:
     near = _nearest(selection)
     if reading := _reading(selection):
         yield reading
-    elif near and (wait := waiting_share(near)) >= _MIN_WAIT:
+    elif near and (wait := _waiting_share(near)) >= _MIN_WAIT:
         yield _waiting(near, wait)
     elif near:
         yield from _computing_or_communication(near)
     if _loaders_unjudged(selection.trials):
         yield Reason.of("loaders_unjudged")
-
-
-def waiting_share(trial: Trial) -> float:
-    """Return the share of a step in which a worker of a trial waits for data; 0 where that is not reported."""
-    data = trial.phase_data_s or 0.0
-    others = (trial.phase_pull_s or 0.0) + (trial.phase_compute_s or 0.0) + (trial.phase_push_s or 0.0)
-    if not others and trial.throughput and trial.batch_size:
-        others = max(0.0, trial.workers * trial.batch_size / trial.throughput - data)
-    return data / (data + others) if data else 0.0
 
 
 def _reading(selection: Selection) -> Reason | None:
@@ -68,6 +59,10 @@ def _reading(selection: Selection) -> Reason | None:
     )
 
 
+def _waiting_share(trial: Trial) -> float:
+    return float(waiting_share([trial])[0])
+
+
 def _waiting(trial: Trial, wait: float) -> Reason:
     """Return that a trial waits for data, and what helps: more cores, or loaders that are sized, too."""
     if trial.loaders is None or not (trial.worker_cpu and trial.worker_cpu_used):
@@ -87,7 +82,7 @@ def _computing_or_communication(trial: Trial) -> Iterator[Reason]:
     if use >= _BUSY:
         yield Reason.of("bottleneck_computing", use=min(use, 1.0), of_gpus=of_gpus)
     elif trial.workers + trial.ps > 1:
-        yield Reason.of("bottleneck_communication", use=use, of_gpus=of_gpus, wait=waiting_share(trial))
+        yield Reason.of("bottleneck_communication", use=use, of_gpus=of_gpus, wait=_waiting_share(trial))
 
 
 def _nearest(selection: Selection) -> Trial | None:
