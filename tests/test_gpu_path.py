@@ -74,7 +74,8 @@ def test_gpu_check_ends_with_one_sentence_without_a_gpu(tmp_path: Path) -> None:
     without_torch.write_text("#!/bin/sh\nexit 1\n")
     without_torch.chmod(0o755)
     words = ["make", "--no-print-directory", "gpu-check", f"PYTHON={without_torch}", f"GPU_VENV={tmp_path / 'venv'}"]
-    done = subprocess.run(words, cwd=ROOT, text=True, capture_output=True, timeout=60, check=False)
+    own = {name: value for name, value in os.environ.items() if name not in ("MAKEFLAGS", "MFLAGS", "MAKELEVEL")}
+    done = subprocess.run(words, cwd=ROOT, env=own, text=True, capture_output=True, timeout=60, check=False)
     said = [line for line in done.stderr.splitlines() if not line.startswith("make:")]
     assert done.returncode != 0
     assert said == [f"gpu-check needs a GPU and a PyTorch that finds it; {without_torch} has none here."]

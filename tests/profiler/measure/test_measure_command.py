@@ -6,12 +6,13 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
+from sizewright.datasets.trials.planned_fields import gpus_of
 from sizewright.datasets.trials.trial import Trial
 from sizewright.errors import TrialVoidError
 from sizewright.profiler.measure.measure import Timing
 from sizewright.profiler.measure.measure_command import measure_command, trial_row
 from sizewright.profiler.measure.steady_state import SteadyState
-from sizewright.profiler.series._base import TrialPoint, gpus_of
+from sizewright.profiler.series._base import TrialPoint
 from sizewright.spec import Allocation, Job, Metrics, ReplicaMetrics
 
 JOB = Job.model_validate({"name": "own", "command": {"run": "x"}, "training": {"batch_size": 64}})
