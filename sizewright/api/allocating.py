@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from sizewright.api._records import ClusterLike, QueueLike, StoreLike, as_record
 from sizewright.api.queues import as_queue, tables_in
-from sizewright.cluster.allocate import allocate_capacity, resources_of, servers_of
 from sizewright.cluster.allocators import Allocator, allocator_names, get_allocator
 from sizewright.cluster.explain import explain
 from sizewright.cluster.placement.layout import Places
 from sizewright.cluster.placement.placement import Servers
 from sizewright.cluster.problem.solution import Solution
-from sizewright.cluster.problem.tables import JobTables, tables_of
+from sizewright.cluster.problem.tables import JobTables
+from sizewright.cluster.shared_cluster import SharedCluster
 from sizewright.errors import InputError
 from sizewright.formatting import GIB
 from sizewright.runtime.plan_files import adjust_plan, launch_plan
@@ -63,25 +62,14 @@ def allocate(
             f"The policy {allocator.name} defines its own values.",
             f"Leave out the values, or use one of these policies: {', '.join(policies)}.",
         )
-    if not time_limit_s > 0:
-        raise InputError(f"The time limit must be above 0 s, got {time_limit_s:g}.", "Give a time limit above 0.")
-    tables, records, left_out = tables_in(queue, loaded_cluster, store, prior)
-    servers, resources = servers_of(loaded_cluster), resources_of(loaded_cluster)
-    capacity = servers.capacity.sum(axis=0)
-    problem = tables_of(
-        tables,
-        resources,
-        capacity,
-        _limits_per_job(loaded_cluster, resources, capacity),
-        values=values or "progress",
-        window_s=window_s,
-        servers=servers.capacity,
-        mixes=mixes,
+    shared = SharedCluster(
+        loaded_cluster, allocator, time_limit_s=time_limit_s, window_s=window_s, values=values, mixes=mixes
     )
-    if values:  # with a scheduler state, `default` would compute its own values
-        problem = replace(problem, problem=replace(problem.problem, scheduler_state=None))
-    solution, places = allocate_capacity(problem, servers, allocator, time_limit_s, mixes=mixes)
-    shares = tuple(_share(problem, solution, job, records, servers, places) for job in range(len(problem.candidates)))
+    tables, records, left_out = tables_in(queue, loaded_cluster, store, prior)
+    problem, solution, places = shared.divide(tables)
+    shares = tuple(
+        _share(problem, solution, job, records, shared.servers, places) for job in range(len(problem.candidates))
+    )
     return ClusterAllocation(
         policy=allocator.name,
         valued_by=values or _valued_by(problem, solution),
@@ -94,13 +82,6 @@ def allocate(
         left_out=(*left_out, *problem.left_out),
         notes=solution.notes,
     )
-
-
-def _limits_per_job(cluster: Cluster, resources: list[str], capacity: np.ndarray) -> np.ndarray:
-    """Return (R,): the capacity, or the quota of one job where it is smaller."""
-    quota = {"cpu": cluster.quota.cpu, "memory_bytes": cluster.quota.memory_bytes}
-    quotas = [quota.get(name, cluster.quota.gpu) for name in resources]
-    return np.array([c if q is None else min(c, float(q)) for c, q in zip(capacity, quotas, strict=True)])
 
 
 def _valued_by(tables: JobTables, solution: Solution) -> str:

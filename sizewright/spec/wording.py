@@ -376,6 +376,8 @@ _CONTROL: dict[str, str | Callable[[Values], str]] = {
         f"{{target}}: {_EFFECT} saves {{gain:.0%}} of the objective for the remaining work, including {{change_s:.1f}} "
         "s for the change (probability of a gain: {probability:.0%})."
     ),
+    "share": "{target} is the share of the job when the cluster is divided among all of its jobs.",
+    "share_kept": "The job keeps its share of the cluster.",
     "oom_risk": (
         "A PS exceeds its limit of {limit_bytes:bytes} within {within_s:.0f} s with probability {probability:.0%}."
     ),

@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sizewright.models._base import CURVES, BaseThroughputModel
-from sizewright.recommender.sizing.pareto import pareto_front
+from sizewright.recommender.sizing.pareto import pareto_front, thinned
 from sizewright.recommender.sizing.scoring import Scored
 from sizewright.spec import Job, Objective
 from sizewright.spec._base import Record
@@ -198,6 +198,5 @@ def _sampled_rates(
 
 def _front(rows: Rows, throughput_times: Floats, price_times: Floats) -> tuple[FrontPoint, ...]:
     """Return at most `_MAX_FRONT_POINTS` points of the Pareto front, from the cheapest to the fastest."""
-    front = pareto_front(throughput_times, price_times)
-    shown = front[np.unique(np.linspace(0, len(front) - 1, _MAX_FRONT_POINTS).round().astype(int))]
+    shown = thinned(pareto_front(throughput_times, price_times), _MAX_FRONT_POINTS)
     return tuple(FrontPoint(int(rows[i]), float(throughput_times[i]), float(price_times[i])) for i in shown)

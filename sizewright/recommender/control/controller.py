@@ -26,7 +26,18 @@ from sizewright.recommender.control.run_evidence import RunEvidence
 from sizewright.recommender.control.scaler import AutoScaler
 from sizewright.recommender.control.stabilize import Stabilizer
 from sizewright.recommender.control.windows import MetricsWindows, Window
-from sizewright.spec import ROLES, Allocation, ChangeCost, Executor, Handle, Job, Metrics, Plan, RestoresReplicas
+from sizewright.spec import (
+    ROLES,
+    Allocation,
+    Candidate,
+    ChangeCost,
+    Executor,
+    Handle,
+    Job,
+    Metrics,
+    Plan,
+    RestoresReplicas,
+)
 from sizewright.spec.reason import Reason
 from sizewright.spec.wording import sentence
 
@@ -101,6 +112,8 @@ class Controller:
         self.paused = False
         self.latest: Metrics | None = None
         """The observation of this turn."""
+        self.granted: Allocation | None = None
+        """The allocation that the job got of a cluster which it shares; None where it chooses by itself."""
         self._executor, self._handle, self._scaler = executor, handle, scaler
         self._clock, self._now, self._stopwatch = clock, now, stopwatch
         self._recorder = DecisionRecorder(handle.id, log, on_error)
@@ -151,6 +164,17 @@ class Controller:
                 stage, action = "scale", scaled
         return self._carry_out(stage, action)
 
+    def candidates(self) -> tuple[Candidate, ...]:
+        """Return what the job could have of a cluster that it shares; nothing while its speed is not known."""
+        window = self._turn.window
+        if window is None or self._fit.missing_data or self._fit.evidence.current_trial() is None:
+            return ()
+        return self._scaler.candidates(self.allocation, self._fit.evidence.rate[0], self._ps_needs(window))
+
+    def change_s(self) -> float:
+        """Return the seconds of a change of the allocation."""
+        return self._change_cost().seconds
+
     @contextmanager
     def _step(self, name: str) -> Iterator[None]:
         began = self._stopwatch()
@@ -198,6 +222,8 @@ class Controller:
         return self._stabilizer.act(window, self.allocation, cost, self.turn_s, rebalance_cost)
 
     def _scale(self, window: Window) -> Action:
+        if self.granted is not None:
+            return self._follow_grant(self.granted)
         if not self._cores_limited:
             return Action((Reason.of("cores_not_limited"),))
         if self._fit.missing_data:
@@ -210,7 +236,6 @@ class Controller:
         if self._kept and samples_left > _RECHECK_SHARE * self._kept_at_samples_left:
             return self._kept
         rate, error = self._fit.evidence.rate
-        samples_at_end = window.samples_trained + samples_left
         action = self._scaler.act(
             self.allocation,
             rate,
@@ -218,7 +243,7 @@ class Controller:
             samples_left,
             change_s=self._change_cost().seconds,
             resize_s=self._resize_s(),
-            ps_needs=lambda ps: self._stabilizer.memory.needed_bytes(samples_at_end, ps),
+            ps_needs=self._ps_needs(window),
             changes=self._scaling_changes,
         )
         self._kept = None
@@ -226,6 +251,11 @@ class Controller:
             self._kept = action._replace(choices=())  # choices are recorded once
         self._kept_at_samples_left = samples_left
         return action
+
+    def _follow_grant(self, granted: Allocation) -> Action:
+        if granted == self.allocation:
+            return Action((Reason.of("share_kept"),))
+        return Action((Reason.of("share", target=granted.describe()),), target=granted)
 
     def _carry_out(self, stage: str, action: Action) -> Decision:
         if not action.changes:
@@ -248,6 +278,11 @@ class Controller:
             else:
                 self._stabilizer.remedy_applied()
         return self._record(action, "adjust", stage, plan, applied=error is None, error=error or "")
+
+    def _ps_needs(self, window: Window) -> Callable[[int], float | None]:
+        """Return the function from a number of PS to the bytes that each needs at the end."""
+        samples_at_end = window.samples_trained + window.expected_left
+        return lambda ps: self._stabilizer.memory.needed_bytes(samples_at_end, ps)
 
     def _change_cost(self) -> ChangeCost:
         """Return the cost of starting or stopping replicas; an executor's costs depend on the kind of change only."""
@@ -299,6 +334,8 @@ class Controller:
     def _allocation_changed(self, allocation: Allocation) -> None:
         """Follow a change that this loop or someone else made."""
         self.allocation = allocation
+        if self.granted is not None:  # what the stabilizer has enlarged is not taken back before the next round
+            self.granted = allocation
         self._fit.changed(allocation)
         self._kept = None
         self._windows.forget()

@@ -18,16 +18,30 @@ from sizewright.recommender.control.action import Action, Choice
 from sizewright.recommender.control.auto_scale import CurrentState, Scaling, choose_change
 from sizewright.recommender.control.runtime_limits import with_runtime_limits
 from sizewright.recommender.sizing.evaluate_grid import GridEvaluation, evaluate_grid, with_defaults
+from sizewright.recommender.sizing.pareto import pareto_front, thinned
 from sizewright.recommender.sizing.quality import untested_workers_warning
 from sizewright.recommender.sizing.scoring import Scored
-from sizewright.spec import Allocation, Cluster, Job
+from sizewright.spec import Allocation, Candidate, Cluster, Job
 from sizewright.spec.objective import allocation_price
 from sizewright.spec.reason import Reason
+
+MAX_CANDIDATES = 12
 
 
 class _Fitted(NamedTuple):
     model: BaseThroughputModel
     grid: GridEvaluation
+
+
+class _Comparison(NamedTuple):
+    """The allocations of the grid, compared with the current one."""
+
+    scored: Scored
+    allowed: NDArray[np.bool_]
+    row: int
+    """The row that is nearest to the current allocation."""
+    off_grid: dict[str, float]
+    """Values of the current allocation on the axes where they differ from that row."""
 
 
 class AutoScaler:
@@ -112,18 +126,13 @@ class AutoScaler:
         """
         if self._fitted is None:
             return Action((Reason.of("other_allocations_unknown"),))
-        scored, within_memory = with_runtime_limits(self.job, self._fitted.grid.scored, allocation, ps_needs)
+        scored, allowed, row, off_grid = self._comparison(self._fitted, allocation, ps_needs)
         axes = _axes(allocation)
-        row = _nearest(scored, axes)
-        off_grid = {
-            axis: value for axis, value in axes.items() if not np.isclose(getattr(scored.grid, axis)[row], value)
-        }
         price = allocation_price(allocation, self.job.prices)
         state = CurrentState(row, off_grid, rate, rate_sd, samples_left, price, changes)
         same_replicas = (scored.grid.workers == axes["workers"]) & (scored.grid.ps == axes["ps"])
         same_replicas &= scored.grid.worker_gpu == axes["worker_gpu"]
         takes_s = np.where(same_replicas, change_s if resize_s is None else resize_s, change_s)
-        allowed = self._fitted.grid.allowed & within_memory
         choice = choose_change(self.job, self._fitted.model, scored, allowed, state, takes_s, self.scaling, self._rng)
         choices = tuple(
             Choice(
@@ -139,6 +148,42 @@ class AutoScaler:
         warning = untested_workers_warning(self.job, target.replicas("worker"))
         gain = choice.reason.adding(target=target.describe())
         return Action((gain, warning) if warning else (gain,), target=self.job.with_sides(target), choices=choices)
+
+    def candidates(
+        self, allocation: Allocation, rate: float, ps_needs: Callable[[int], float | None] = lambda _: None
+    ) -> tuple[Candidate, ...]:
+        """Return allocations that a job at `allocation` could have, from the cheapest to the fastest.
+
+        They are at most `MAX_CANDIDATES` of those that no other one beats in both throughput and price. Their samples/s
+        are the observed `rate` times the ratio that the model predicts. The result is empty where the data do not
+        suffice. `ps_needs` is that of `act`.
+        """
+        if self._fitted is None or not rate:
+            return ()
+        scored, allowed, row, off_grid = self._comparison(self._fitted, allocation, ps_needs)
+        rows = np.flatnonzero(allowed)
+        at_current = {name: column[[row]] for name, column in scored.columns.items()}
+        at_current |= {axis: np.array([value]) for axis, value in off_grid.items()}
+        rates = scored.throughput[rows] / self._fitted.model.predict(at_current)[0] * rate
+        front = pareto_front(rates, scored.price_per_hour[rows])
+        return tuple(
+            Candidate(
+                allocation=self.job.with_sides(self.job.with_gpu_kind(_allocation_at(scored, int(rows[i])))),
+                throughput=float(rates[i]),
+            )
+            for i in thinned(front, MAX_CANDIDATES)
+        )
+
+    def _comparison(
+        self, fitted: _Fitted, allocation: Allocation, ps_needs: Callable[[int], float | None]
+    ) -> _Comparison:
+        scored, within_memory = with_runtime_limits(self.job, fitted.grid.scored, allocation, ps_needs)
+        axes = _axes(allocation)
+        row = _nearest(scored, axes)
+        off_grid = {
+            axis: value for axis, value in axes.items() if not np.isclose(getattr(scored.grid, axis)[row], value)
+        }
+        return _Comparison(scored, fitted.grid.allowed & within_memory, row, off_grid)
 
 
 def _allocation_of(trial: Trial) -> tuple[object, ...]:

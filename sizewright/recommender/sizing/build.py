@@ -12,6 +12,7 @@ from sizewright.formatting import format_count
 from sizewright.models._base import BaseThroughputModel
 from sizewright.models.axes import column_imputer, count_distinct
 from sizewright.recommender.sizing.caps import Ruling, beyond_supported
+from sizewright.recommender.sizing.pareto import thinned
 from sizewright.recommender.sizing.reasons import assumptions, next_trials, reasons
 from sizewright.recommender.sizing.request import SizingRequest
 from sizewright.recommender.sizing.result import PriorEvidence, Selection
@@ -243,10 +244,8 @@ def _utilization(selection: Selection, role: Role) -> float | None:
 
 def _alternatives(selection: Selection) -> tuple[Alternative, ...]:
     """Return the Pareto set, thinned evenly if it is long, and always with the chosen row."""
-    scored, front, samples = selection.scored, selection.front, selection.job.samples
-    if len(front) > _MAX_ALTERNATIVES:
-        front = front[np.unique(np.linspace(0, len(front) - 1, _MAX_ALTERNATIVES).round().astype(int))]
-    rows = sorted({*front.tolist(), selection.chosen}, key=lambda row: float(scored.throughput[row]))
+    scored, samples = selection.scored, selection.job.samples
+    rows = {*thinned(selection.front, _MAX_ALTERNATIVES).tolist(), selection.chosen}
     return tuple(
         Alternative(
             allocation=allocation_of(selection, row),
@@ -256,7 +255,7 @@ def _alternatives(selection: Selection) -> tuple[Alternative, ...]:
             price_per_hour=float(scored.price_per_hour[row]),
             chosen=row == selection.chosen,
         )
-        for row in rows
+        for row in sorted(rows, key=lambda row: float(scored.throughput[row]))
     )
 
 

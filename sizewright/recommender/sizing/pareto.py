@@ -15,3 +15,10 @@ def pareto_front(gain: NDArray[np.float64], cost: NDArray[np.float64]) -> NDArra
     order = np.lexsort((-gain, cost))
     best_before = np.maximum.accumulate(np.concatenate(([-np.inf], gain[order][:-1])))
     return order[gain[order] > best_before].astype(np.int64)
+
+
+def thinned(front: NDArray[np.int64], count: int) -> NDArray[np.int64]:
+    """Return at most `count` rows of a front (k,), evenly spaced, with the first and the last."""
+    if len(front) <= count:
+        return front
+    return np.asarray(front[np.unique(np.linspace(0, len(front) - 1, count).round().astype(int))])
