@@ -387,3 +387,27 @@ def test_cool_down_restarts_when_the_clock_goes_back() -> None:
     assert cool_down.remaining_s == 20.0
     now = 420.0
     assert cool_down.remaining_s <= 0
+
+
+def test_a_job_that_shares_a_cluster_follows_its_share() -> None:
+    running = Running(at(2, 1))
+    running.controller.granted = at(2, 1)
+    running.turns(20)
+    assert running.adjusted == []
+    candidates = {each.allocation.replicas("worker"): each.throughput for each in running.controller.candidates()}
+    assert max(candidates) == 8
+    running.controller.granted = at(3, 1)
+    decision = running.turns(1)[-1]
+    assert decision.applied
+    assert running.controller.allocation == at(3, 1)
+    assert decision.reason.startswith(f"{at(3, 1).describe()} is the share of the job")
+
+
+def test_what_others_change_is_kept_until_the_next_share() -> None:
+    running = Running(at(2, 1), cooldown_s=5.0)
+    running.controller.granted = at(2, 1)
+    running.turns(5)
+    plan = Plan(id="p", kind="adjust", job=JOB, target=at(4, 1), current=at(2, 1), reason="by hand")
+    running.fake.adjust(running.handle, plan)
+    running.turns(10)
+    assert running.controller.allocation == at(4, 1)

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import numpy as np
@@ -171,3 +172,18 @@ def test_changes_of_a_running_job_keep_its_global_batch(workers: int) -> None:
     assert action.choices
     for choice in action.choices:
         assert choice.allocation.replicas("worker") * choice.allocation.batch_size == 2048
+
+
+def test_candidates_keep_the_observed_speed_and_are_on_the_pareto_front() -> None:
+    """The run is half as fast as the trials: only their ratios count."""
+    scaler = AutoScaler(JOB, TRIALS)
+    assert scaler.candidates(at(2, 1), rate(2, 1)) == ()  # nothing is fitted yet
+    scaler.refit([])
+    candidates = scaler.candidates(at(2, 1), 0.5 * rate(2, 1))
+    prices = [allocation_price(each.allocation, JOB.prices) for each in candidates]
+    assert len(candidates) > 4
+    assert prices == sorted(prices)
+    assert all(a.throughput < b.throughput for a, b in itertools.pairwise(candidates))
+    for each in candidates:
+        true = 0.5 * rate(each.allocation.replicas("worker"), each.allocation.replicas("ps"))
+        assert each.throughput == pytest.approx(true, rel=0.25)
