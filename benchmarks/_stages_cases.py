@@ -10,7 +10,9 @@ from benchmarks._stages_run import Fault, Setting, cut_cpu, kill, train
 from sizewright.spec import Allocation, Job
 
 Runs = list[dict[str, Any]]
-WORKERS, PS, WORKER_CPU = *choose((4, 3), (4, 3), (1, 1)), 0.25
+WORKERS, WORKER_CPU = choose(4, 4, 1), 0.25
+PS = {"wide_deep": choose(3, 3, 1), "xdeepfm": 1}
+"""Numbers of PS that use UTILIZATION of at least a tenth of a core each; xDeepFM has little work for them."""
 UTILIZATION = 0.75
 _FAULT_AT, _KILL_AT = 0.2, 0.5
 _FIFTH = 0.2
@@ -61,7 +63,7 @@ def calibrated(family: str) -> dict[str, float]:
     if SMOKE:
         samples //= 40
     for _ in range(choose(2, 2, 1)):
-        ran = train(Setting(job, _sized(cores), samples), "queue")
+        ran = train(Setting(job, _sized(family, cores), samples), "queue")
         used = (ran.ps_utilization or UTILIZATION) * cores
         measured = {"rate": ran.samples / ran.jct_s, "used": used / cores, "ps_peak_bytes": float(ran.ps_peak_bytes)}
         samples = round(measured["rate"] * _CALIBRATION_S)
@@ -72,7 +74,7 @@ def calibrated(family: str) -> dict[str, float]:
 def setting_of(case: Case, calibration: dict[str, Any]) -> Setting:
     """Return the setting of a case. The allocation is the best within the bounds unless the case says otherwise."""
     ps_cpu, rate = calibration["ps_cpu"], calibration["rate"]
-    job, allocation = _bounded(_job(case.family), ps_cpu), _sized(ps_cpu)
+    job, allocation = _bounded(_job(case.family), ps_cpu), _sized(case.family, ps_cpu)
     samples = round(rate * _RUN_S)
     plain = Setting(job, allocation, samples, change_s=case.change_s)
     kind = case.name.removeprefix("xdeepfm_").removesuffix("_30s").removesuffix("_90s")
@@ -83,7 +85,7 @@ def setting_of(case: Case, calibration: dict[str, Any]) -> Setting:
     if kind == "slow_worker":
         return plain._replace(fault=Fault(_FAULT_AT, cut_cpu("worker-1", _FIFTH * WORKER_CPU)))
     if kind == "slow_ps":
-        return plain._replace(fault=Fault(_FAULT_AT, cut_cpu("ps-1", _FIFTH * ps_cpu)))
+        return plain._replace(fault=Fault(_FAULT_AT, cut_cpu(f"ps-{PS[case.family] - 1}", _FIFTH * ps_cpu)))
     if kind == "hot_ps":
         begin = round(_FAULT_AT * samples)
         return plain._replace(program=SkewedLater(begin), fault=Fault(_FAULT_AT, lambda _: None))
@@ -119,8 +121,8 @@ def _short_of_memory(plain: Setting, calibration: dict[str, Any]) -> Setting:
     return plain._replace(allocation=plain.allocation.model_copy(update={"ps": groups}))
 
 
-def _sized(ps_cpu: float) -> Allocation:
-    return Allocation.of(WORKERS, PS, WORKER_CPU, ps_cpu, 512)
+def _sized(family: str, ps_cpu: float) -> Allocation:
+    return Allocation.of(WORKERS, PS[family], WORKER_CPU, ps_cpu, 512)
 
 
 def _bounded(job: Job, ps_cpu: float) -> Job:

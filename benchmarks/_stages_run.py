@@ -88,6 +88,8 @@ class Ran(NamedTuple):
     ps_peak_bytes: int
     hot_share: float | None
     """Share of the look-ups of the busiest PS at the end."""
+    hot_work: float | None
+    """Share of the CPU seconds of all PS that the busiest one uses at the end."""
     alarms: tuple[int, int] | None
     """False alarms and decisions, on the step log of a run without a fault."""
     found_after: list[int | None]
@@ -248,11 +250,12 @@ class _Watched(LocalExecutor):
             self.cost += allocation_price(self.last.allocation, self.setting.job.prices) * (now - self._at_s) / 3600
         self._at_s = now
 
-    def hot_share(self) -> float | None:
+    def share_of_busiest(self, counter: str) -> float | None:
+        """Return the share of the busiest PS in what all PS have gained of a counter at the end."""
         if not self.tail:
             return None
-        before = {r.name: r.lookups for r in self.tail[0].of("ps")}
-        gained = [r.lookups - before.get(r.name, 0) for r in self.tail[-1].of("ps")]
+        before = {r.name: getattr(r, counter) for r in self.tail[0].of("ps")}
+        gained = [getattr(r, counter) - before.get(r.name, 0) for r in self.tail[-1].of("ps")]
         return max(gained) / sum(gained) if sum(gained) > 0 else None
 
     def _halve(self, now: float) -> None:
@@ -350,7 +353,8 @@ def _once(setting: Setting, how: How, folder: str | None, resume: str | None = N
         sorted({d.reason for d in decisions if d.kind == "keep" and "stays" not in d.reason})[:8],
         lost_share(executor.steps, passes) if how == "auto" else None,
         executor.last.allocation.describe() if executor.last and executor.last.allocation else "",
-        _ps_utilization(executor.before_fault, setting.allocation), executor.ps_peak_bytes, executor.hot_share(),
+        _ps_utilization(executor.before_fault, setting.allocation), executor.ps_peak_bytes,
+        executor.share_of_busiest("lookups"), executor.share_of_busiest("cpu_s"),
         _alarms(executor), [steps_until_found(executor.steps, each) for each in executor.episodes[:-1]],
         [sum(s for name, s in d.timings_s.items() if name not in ("apply", "refit")) for d in decisions],
     )  # fmt: skip
