@@ -20,6 +20,7 @@ from __future__ import annotations
 import heapq
 import math
 from collections import deque
+from collections.abc import Callable
 from datetime import timedelta
 from typing import Any, NamedTuple
 
@@ -50,7 +51,7 @@ LIVE_COST = ChangeCost(seconds=4.0, lower=1.0, upper=16.0)
 LOAD = 0.9
 """Load of the cluster by the users' requests. `LOADS` are further loads for comparison."""
 LOADS = (0.5, 0.7, 0.8, 0.9, 1.0, 1.1)
-DRAWS, SHARED_DRAWS = choose(50, 50, 5), choose(4, 2, 1)
+DRAWS, SHARED_DRAWS = choose(50, 50, 5), choose(2, 2, 1)
 """Number of random draws of the arrival times; JCTs are means over the draws. Of these, the first are run shared."""
 MOST_REPLICAS = {"worker": 8, "ps": 6}
 """Twice the measured ones."""
@@ -181,7 +182,7 @@ def simulated(
     cluster: Cluster | None = None,
 ) -> Simulated:
     """Run the control loop over an executor in memory until the job ends."""
-    executor = FakeExecutor(throughput=lambda a: truth.rate(a) * noise, cost=cost)
+    executor = FakeExecutor(throughput=_rates(truth, noise), cost=cost)
     handle = executor.launch(Plan(id="p", kind="launch", job=job, target=start, reason=""))
     controller = Controller(
         job, executor, handle, start, AutoScaler(job, predictor=make_predictor(prior_curve), cluster=cluster),
@@ -288,7 +289,19 @@ def shared_traces(
 
 
 def _executor(submitted: SubmittedJob) -> FakeExecutor:
-    return FakeExecutor(throughput=lambda a: submitted.truth.rate(a) * submitted.noise, cost=LIVE_COST)
+    return FakeExecutor(throughput=_rates(submitted.truth, submitted.noise), cost=LIVE_COST)
+
+
+def _rates(truth: Truth, noise: float) -> Callable[[Allocation], float]:
+    """Return the samples/s of allocations; each is computed once."""
+    known = dict[Allocation, float]()
+
+    def rate(a: Allocation) -> float:
+        if a not in known:
+            known[a] = truth.rate(a) * noise
+        return known[a]
+
+    return rate
 
 
 def _prior_curve(truth: Truth, job: Job) -> JobCurve | None:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import getpass
 import logging
 import os
+import time
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, ExitStack, suppress
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sizewright.api._records import ClusterLike, JobLike, PlanLike, RailsLike, StoreLike, as_record
+from sizewright.api._records import ClusterLike, JobLike, PlanLike, QueueLike, RailsLike, StoreLike, as_record
 from sizewright.api.applying import load_rails
 from sizewright.api.inputs import (
     TRIAL_SHARE_OF_CORES,
@@ -23,7 +25,7 @@ from sizewright.api.inputs import (
 from sizewright.api.priors import SHIPPED_PRIOR, custom_predictor, load_prior, select_prior
 from sizewright.api.sizing import recommend
 from sizewright.datasets.trials.store import TrialStore
-from sizewright.datasets.trials.trial import Trial
+from sizewright.datasets.trials.trial import Trial, now
 from sizewright.errors import InputError, NotEnoughDataError, StoreError
 from sizewright.models.factory import make_predictor
 from sizewright.recommender.control.auto_scale import Scaling
@@ -35,10 +37,11 @@ from sizewright.runtime.guardrail_executor import GuardrailExecutor
 from sizewright.runtime.plan_files import is_plan, launch_plan
 from sizewright.runtime.tuning import ControllerFactory, Tuning, controller_factory
 from sizewright.settings import EnvironmentSettings
-from sizewright.spec import Cluster, Executor, HostKind, Job, Outcome, Plan, Quota, Rails, Recommendation
+from sizewright.spec import Allocation, Cluster, Executor, HostKind, Job, Outcome, Plan, Quota, Rails, Recommendation
 
 if TYPE_CHECKING:
     from sizewright.api.priors import PriorLike
+    from sizewright.cluster.allocators import Allocator
     from sizewright.datasets.runs.finished_job import FinishedJob
     from sizewright.models import BaseThroughputModel
     from sizewright.models.prior import LearnedPrior
@@ -176,6 +179,84 @@ def _metrics_port(stack: ExitStack, port: int, host: str) -> Observer:
     from sizewright.runtime.metrics_port import MetricsPort
 
     return stack.enter_context(MetricsPort(port, host)).observer
+
+
+def run_queue(
+    cluster: ClusterLike,
+    jobs: QueueLike,
+    *,
+    executor: Callable[[], Executor] | str = "local",
+    policy: str | Allocator = "default",
+    every_s: float = 300.0,
+    store: StoreLike | None = None,
+    record: bool = True,
+    prior: PriorLike = None,
+    tracking_uri: str | None = None,
+    how: Tuning | None = None,
+    decided: Callable[[str, Decision], None] = lambda name, decision: None,
+) -> dict[str, Outcome]:
+    """Train the jobs of a queue together on one cluster, and return their outcomes by name.
+
+    The capacity is divided among the jobs by `policy`, when one of them ends and every `every_s` seconds: each job
+    that trains offers what it could have, with the speeds that its own measurements predict, and follows its share; the
+    others wait until there is room. A job that trains is not stopped for others. Jobs are those of `allocate`, sized
+    with the shipped prior unless another one is named. `executor` is a name, or makes the executor of one job. `how` is
+    the tuning of every job; `decided` is called with the name of a job and each decision. Outcomes are kept in the
+    history of the store unless `record` is false. Ctrl-C stops all jobs.
+
+    Raises InputError for jobs that cannot be sized or tuned (those with a command), or that run already, and errors of
+    `run` before anything starts.
+    """
+    from sizewright.api.queues import as_queue, tables_in
+    from sizewright.cluster.shared_cluster import SharedCluster
+    from sizewright.executors import get_executor
+    from sizewright.runtime.recorder import Recorder
+    from sizewright.runtime.shared_run import LaunchedJob, SharedRun
+
+    capacity = as_record(Cluster, cluster, "cluster")
+    shared = SharedCluster(capacity, policy, every_s=every_s)
+    loaded_prior, _ = select_prior(prior, tracking_uri, SHIPPED_PRIOR)
+    settings = how or Tuning()
+    tables, jobs_by_name, left_out = tables_in(as_queue(jobs), capacity, store, loaded_prior)
+    if left_out:
+        raise InputError(f"{left_out[0].job} cannot be run: {left_out[0].why}", "Measure it, or leave it out.")
+    if running := [table.name for table in tables if table.current is not None]:
+        raise InputError(f"{running[0]} runs already, elsewhere.", "Leave it out.")
+    with ExitStack() as stack:
+        opened = stack.enter_context(opened_store(store, create=True)) if record else None
+        executors = {name: get_executor(executor) if isinstance(executor, str) else executor() for name in jobs_by_name}
+        loops = {
+            name: stack.enter_context(_control_loop(job, executors[name], settings, store, loaded_prior, capacity))
+            for name, job in jobs_by_name.items()
+        }
+
+        def launch(name: str, allocation: Allocation) -> LaunchedJob:
+            plan = launch_plan(jobs_by_name[name], allocation, "It is its share of the cluster.")
+            started_at = now()
+            handle = executors[name].launch(plan)
+            recorder = Recorder(plan, handle, time.monotonic, started_at)
+
+            def end(outcome: Outcome) -> Outcome:
+                finished = recorder.finished(outcome)
+                if opened:
+                    _add_to_history(opened, finished)
+                return finished.outcome
+
+            controller = loops[name](handle, allocation)
+            return LaunchedJob(executors[name], handle, controller, recorder.on_metrics, end, partial(decided, name))
+
+        shared_run = SharedRun(shared, launch, time.monotonic)
+        for table in tables:
+            shared_run.submit(table)
+        try:
+            while shared_run.waiting or shared_run.running:
+                shared_run.step()
+                time.sleep(settings.turn_s)
+        except KeyboardInterrupt:
+            _LOG.warning("All jobs are stopped.")
+        finally:
+            shared_run.stop()
+    return shared_run.outcomes
 
 
 def tune(

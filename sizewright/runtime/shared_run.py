@@ -10,15 +10,19 @@ from sizewright.cluster.problem.candidates import JobTable
 from sizewright.cluster.shared_cluster import SharedCluster
 from sizewright.errors import InputError, SizewrightError
 from sizewright.recommender.control.controller import Controller
-from sizewright.spec import Allocation, Executor, Handle, Outcome
+from sizewright.recommender.control.decisions import Decision
+from sizewright.spec import Allocation, Executor, Handle, Metrics, Outcome
 
 
 class LaunchedJob(NamedTuple):
-    """A running job and its control loop."""
+    """A running job and its control loop; `on_metrics` and `on_end` are called with what is observed of it."""
 
     executor: Executor
     handle: Handle
     controller: Controller
+    on_metrics: Callable[[Metrics | None], None] = lambda _: None
+    on_end: Callable[[Outcome], Outcome] = lambda outcome: outcome
+    on_decision: Callable[[Decision], None] = lambda _: None
 
 
 Launch = Callable[[str, Allocation], LaunchedJob]
@@ -41,6 +45,7 @@ class SharedRun:
         self._tables: dict[str, JobTable] = {}
         self._pending: dict[str, Allocation] = {}
         """Shares of the last round that their jobs do not have yet."""
+        self._left_out: dict[str, str] = {}
         self._shared, self._launch, self._clock = shared, launch, clock
 
     @property
@@ -66,6 +71,8 @@ class SharedRun:
             self._follow(name)
         for name in [name for name in self.running if name not in shrinking]:
             self._follow(name)
+        if not self.running and not self._pending:
+            self._give_up_waiting()
         for name in self.waiting:
             if (share := self._pending.get(name)) and self._shared.has_room([*self._held(name), share]):
                 self._start(name, share)
@@ -79,6 +86,7 @@ class SharedRun:
         tables = [self._table(name, now_s) for name in self._tables]
         division = self._shared.divide(tables, now_s)
         self._pending = {name: share for name, share in division.allocations().items() if share is not None}
+        self._left_out = {each.job: f"{each.what} was left out: {each.why}" for each in division.tables.left_out}
 
     def _table(self, name: str, now_s: float) -> JobTable:
         """Return the candidates of a job as they are now."""
@@ -110,7 +118,8 @@ class SharedRun:
         controller = self.running[name].controller
         share = self._pending.get(name, controller.allocation)
         controller.granted = share if self._shared.has_room([*self._held(name), share]) else controller.allocation
-        controller.reconcile()
+        self.running[name].on_decision(controller.reconcile())
+        self.running[name].on_metrics(controller.latest)
         if controller.allocation == share:
             self._pending.pop(name, None)
 
@@ -136,7 +145,13 @@ class SharedRun:
 
     def _end(self, name: str) -> None:
         job = self.running.pop(name)
-        self._forget(name, job.executor.stop(job.handle))
+        self._forget(name, job.on_end(job.executor.stop(job.handle)))
+
+    def _give_up_waiting(self) -> None:
+        """End the jobs that the empty cluster has no room for."""
+        for name in self.waiting:
+            why = self._left_out.get(name, "the cluster has no room for any of its candidates")
+            self._forget(name, Outcome(status="failed", message=f"It cannot run on this cluster: {why}."))
 
     def _forget(self, name: str, outcome: Outcome) -> None:
         self.outcomes[name] = outcome
