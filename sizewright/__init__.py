@@ -37,6 +37,7 @@ if TYPE_CHECKING:
         report,
         retrain,
         run,
+        run_queue,
         simulate,
         tune,
     )
@@ -77,6 +78,7 @@ _HOMES = {
     "report": "sizewright.api",
     "retrain": "sizewright.api",
     "run": "sizewright.api",
+    "run_queue": "sizewright.api",
     "simulate": "sizewright.api",
     "skypilot": "sizewright.skypilot",
     "tune": "sizewright.api",
@@ -113,6 +115,7 @@ __all__ = [
     "report",
     "retrain",
     "run",
+    "run_queue",
     "simulate",
     "skypilot",
     "tune",

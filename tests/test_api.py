@@ -31,7 +31,7 @@ def test_the_public_names_are_sorted_complete_and_loadable() -> None:
         "Allocation", "Cluster", "Job", "MemoryReport", "Outcome", "Plan", "Recommendation", "SizewrightError",
         "Trial", "allocate", "apply", "calibrate_torchrec", "compare_priors", "doctor", "drift", "learn_prior",
         "load_job", "load_prior", "log_samples", "measure_bank", "memory", "open_store", "place_tables", "plan",
-        "predict", "profile", "recommend", "report", "retrain", "run", "simulate", "skypilot", "tune",
+        "predict", "profile", "recommend", "report", "retrain", "run", "run_queue", "simulate", "skypilot", "tune",
     }  # fmt: skip
     assert dir(sw) == sw.__all__
     for name in sw.__all__:

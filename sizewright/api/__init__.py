@@ -26,7 +26,7 @@ if TYPE_CHECKING:
         retrain,
     )
     from sizewright.api.reporting import report
-    from sizewright.api.running import LOCALHOST, run, tune
+    from sizewright.api.running import LOCALHOST, run, run_queue, tune
     from sizewright.api.simulating import simulate
     from sizewright.api.sizing import memory, plan, predict, profile, recommend
     from sizewright.settings import DEFAULT_STORE, DEFAULT_TRACKING, STORE_VARIABLE, TRACKING_VARIABLE
@@ -44,7 +44,7 @@ _NAMES = {
         "open_registry", "retrain",
     ),
     "sizewright.api.reporting": ("report",),
-    "sizewright.api.running": ("LOCALHOST", "run", "tune"),
+    "sizewright.api.running": ("LOCALHOST", "run", "run_queue", "tune"),
     "sizewright.api.simulating": ("simulate",),
     "sizewright.api.sizing": ("memory", "plan", "predict", "profile", "recommend"),
     "sizewright.settings": ("DEFAULT_STORE", "DEFAULT_TRACKING", "STORE_VARIABLE", "TRACKING_VARIABLE"),
@@ -87,6 +87,7 @@ __all__ = [
     "report",
     "retrain",
     "run",
+    "run_queue",
     "simulate",
     "tune",
 ]
