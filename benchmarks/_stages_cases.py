@@ -16,7 +16,7 @@ PS = {"wide_deep": choose(3, 3, 1), "xdeepfm": 1}
 UTILIZATION = 0.75
 _FAULT_AT, _KILL_AT = 0.2, 0.5
 _FIFTH = 0.2
-_CALIBRATION_S, _RUN_S = choose(20.0, 20.0, 1.0), choose(95.0, 95.0, 2.0)
+_CALIBRATION_S, _RUN_S = choose(20.0, 10.0, 1.0), choose(95.0, 20.0, 2.0)
 _STATIC_TOO = ("static", "auto")
 _AUTO = ("auto",)  # the static run of the same fault without a delay serves for comparison
 
@@ -51,9 +51,18 @@ CASES = (
     Case("xdeepfm_slow_worker", family="xdeepfm"),
     Case("xdeepfm_slow_ps", family="xdeepfm"),
 )
-QUICK_CASES = choose(
-    ("healthy", "slow_ps", "memory", "under_asked"), ("healthy", "slow_ps", "memory", "under_asked"), ("healthy",)
+_NAMED = (
+    "healthy",
+    "over_asked",
+    "under_asked",
+    "slow_worker",
+    "slow_ps",
+    "hot_ps",
+    "memory",
+    "killed",
+    "xdeepfm_slow_ps",
 )
+QUICK_CASES = choose(_NAMED, _NAMED, ("healthy",))
 
 
 def calibrated(family: str) -> dict[str, float]:
