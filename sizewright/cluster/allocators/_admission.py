@@ -34,7 +34,7 @@ def admit_shortest_first(problem: Problem) -> Problem:
     rows = np.arange(len(problem.current))
     seconds_left = scheduler_state.seconds_left()[rows, problem.smallest]
     order = np.argsort(seconds_left, kind="stable")
-    base = serve_in_order(problem, order, smallest_options(problem), strict=False)
+    base = serve_in_order(problem, order, smallest_options(problem, stay=False), strict=False)
     offered = problem.offered.copy()
     offered[:, 0] &= base == 0
     saved = _saved(problem, scheduler_state)

@@ -38,20 +38,18 @@ def frontier(problem: Problem, size: Floats) -> GreedyUpgrades:
     return _upgrades(problem.utilities, size, problem.floor, np.zeros(size.shape, dtype=np.intp))
 
 
-def climb(
-    problem: Problem, size: Floats, start: Ints, *, steepest: bool = True, weight: Floats | None = None
-) -> Ints:
+def climb(problem: Problem, size: Floats, start: Ints, *, steepest: bool = True) -> Ints:
     """Return `start` (J,) after upgrades, the greatest gain per `size` (J, K) first, until no better candidate fits.
 
     If `steepest`, a job goes straight to the candidate of its greatest gain per size, else to the next larger one of
-    some kind. The gain of each job is multiplied by `weight` (J,).
+    some kind.
 
     Each round offers the candidates that fit on their own into what is left, so that a kind of resource that is used
     up, or a step that is too large, hides no other candidate.
     """
     choice: Ints = start.copy()
     kinds = problem.kinds if problem.has_several_kinds.any() else np.zeros(size.shape, dtype=np.intp)
-    jobs = np.arange(len(choice))
+    everyone = jobs = np.arange(len(choice))
     while True:
         slack = problem.capacity * (1 + ROUNDING) - problem.used(choice)
         now = choice[jobs]
@@ -66,8 +64,9 @@ def climb(
         jobs, now, needs = jobs[can], now[can], needs[can]
         utilities = np.where(fits, utilities, -np.inf)[can]
         upgrades = _upgrades(utilities, size[jobs], now, None if steepest else kinds[jobs])
-        steps = _ranked(utilities, size[jobs], upgrades, None if weight is None else weight[jobs])
-        choice[jobs] = _apply(needs, slack, upgrades, *steps)
+        choice[jobs] = _apply(needs, slack, upgrades, *_ranked(utilities, size[jobs], upgrades))
+        if problem.shape[2] > 1:
+            jobs = everyone  # a step to another kind, or to less of something, makes room for others
 
 
 def _upgrades(utilities: Floats, size: Floats, start: Ints, kinds: Ints | None) -> GreedyUpgrades:
@@ -108,17 +107,15 @@ def ranked_steps(problem: Problem, upgrades: GreedyUpgrades, size: Floats) -> tu
 
     No step comes before the lower steps of its job.
     """
-    return _ranked(problem.utilities, size, upgrades, None)
+    return _ranked(problem.utilities, size, upgrades)
 
 
-def _ranked(utilities: Floats, size: Floats, upgrades: GreedyUpgrades, weight: Floats | None) -> tuple[Ints, Ints]:
+def _ranked(utilities: Floats, size: Floats, upgrades: GreedyUpgrades) -> tuple[Ints, Ints]:
     rows = np.arange(len(upgrades.columns))[:, None]
     levels = np.arange(1, upgrades.columns.shape[1])
     is_step = levels < upgrades.heights[:, None]
     gain = np.diff(utilities[rows, upgrades.columns], axis=1)
     slope = gain / np.maximum(np.diff(size[rows, upgrades.columns], axis=1), _NO_GROWTH)
-    if weight is not None:
-        slope = slope * weight[:, None]
     priority = np.minimum.accumulate(np.where(is_step, slope, -np.inf), axis=1)
     jobs, steps = np.nonzero(is_step)
     order = np.argsort(-priority[jobs, steps], kind="stable")

@@ -39,24 +39,24 @@ def options_of(problem: Problem, columns: Ints) -> Ints:
     return _ordered(problem, found, np.arange(found.shape[1]) > 0)
 
 
-def smallest_options(problem: Problem) -> Ints:
+def smallest_options(problem: Problem, *, stay: bool = True) -> Ints:
     """Return the candidates of each job, the smallest dominant share first: (J, O), −1 for no more options.
 
-    With one resource that is the smallest candidate alone. The kind that a job has now comes first.
+    With one resource that is the smallest candidate alone. To `stay`, the kind that a job has now comes first.
     """
     if problem.shape[2] == 1:
         return problem.smallest[:, None]
     columns = np.broadcast_to(np.arange(problem.shape[1]), problem.offered.shape)
     found = np.where(problem.offered & (columns > 0), columns, -1)
-    return _ordered(problem, found, problem.share)
+    return _ordered(problem, found, problem.share, stay=stay)
 
 
-def _ordered(problem: Problem, options: Ints, size: Floats | Bools) -> Ints:
+def _ordered(problem: Problem, options: Ints, size: Floats | Bools, *, stay: bool = True) -> Ints:
     """Return the options (J, O) in order: of the kind that the job has now, by `size` (J, O), then the fastest."""
     rows = np.arange(len(options))[:, None]
     speed = problem.values if problem.scheduler_state is None else problem.scheduler_state.speed
     current_kind = problem.kinds[rows, problem.current[:, None]]
-    moves = (problem.current[:, None] > 0) & (problem.kinds[rows, options] != current_kind)
+    moves = stay & (problem.current[:, None] > 0) & (problem.kinds[rows, options] != current_kind)
     size = np.broadcast_to(size, options.shape)
     order = np.lexsort((-speed[rows, options], size, moves, options < 0), axis=1)
     return np.asarray(np.take_along_axis(options, order, axis=1))

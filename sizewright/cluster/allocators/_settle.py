@@ -12,7 +12,7 @@ from collections.abc import Callable
 import numpy as np
 
 from sizewright.cluster.allocators._greedy_upgrades import climb
-from sizewright.cluster.problem.problem import Floats, Ints, Problem
+from sizewright.cluster.problem.problem import Ints, Problem
 
 MAX_ROUNDS = 12
 
@@ -28,16 +28,11 @@ def settled(problem: Problem, decide: Callable[[Problem], Ints]) -> Ints:
     return choice
 
 
-def kept_or_better(problem: Problem, choice: Ints, *, weight: Floats | None = None, min_gain: float = 0.0) -> Ints:
-    """Return a choice (J,), or what the jobs have with upgrades, unless `choice` is worth more by `min_gain`.
-
-    `weight` (J,) multiplies the utilities of each job.
-    """
+def kept_or_better(problem: Problem, choice: Ints, min_gain: float = 0.0) -> Ints:
+    """Return what the jobs have with upgrades, or `choice` (J,) if that is worth more by `min_gain`."""
     rows = np.arange(len(choice))
     kept = np.where(problem.offered[rows, problem.current], problem.current, problem.floor)
     if not kept.any() or np.array_equal(kept, choice) or not problem.fits(kept):
         return choice
-    kept = climb(problem, problem.share, kept, weight=weight)
-    gain = problem.utilities[rows, choice] - problem.utilities[rows, kept]
-    total = float((gain if weight is None else weight * gain).sum())
-    return choice if total > min_gain else kept
+    kept = climb(problem, problem.share, kept)
+    return choice if problem.total(choice) > problem.total(kept) + min_gain else kept

@@ -6,14 +6,14 @@ from typing import ClassVar
 
 from sizewright.cluster.allocators._admission import admit_shortest_first
 from sizewright.cluster.allocators._base import Allocator
-from sizewright.cluster.allocators._greedy_upgrades import climb
+from sizewright.cluster.allocators._greedy import greedy
 from sizewright.cluster.allocators._settle import kept_or_better, settled
 from sizewright.cluster.problem.problem import Ints, Problem
 from sizewright.cluster.problem.solution import Solution, chosen
 
 
 class SlopeGreedy(Allocator):
-    """Upgrades jobs candidate by candidate, the greatest gain per dominant share first.
+    """Upgrades jobs candidate by candidate, the greatest gain per dominant share first (see `greedy` for kinds).
 
     With a scheduler state the gain is completion time saved, and each job gets its smallest candidate first, in order
     of the time that it needs (Optimus does not specify the order). A candidate that gains little hides a larger one
@@ -26,9 +26,10 @@ class SlopeGreedy(Allocator):
 
     def choose(self, problem: Problem, until: float) -> Solution:
         """See `Allocator`."""
-        choice = settled(problem, self._decide)
-        return chosen(admit_shortest_first(problem), self.name, choice)
 
-    def _decide(self, problem: Problem) -> Ints:
-        problem = admit_shortest_first(problem)
-        return kept_or_better(problem, climb(problem, problem.share, problem.floor, steepest=self.steepest))
+        def decide(problem: Problem) -> Ints:
+            problem = admit_shortest_first(problem)
+            return kept_or_better(problem, greedy(problem, until, steepest=self.steepest))
+
+        choice = settled(problem, decide)
+        return chosen(admit_shortest_first(problem), self.name, choice)
