@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 
-from sizewright.cluster.problem.problem import ROUNDING, Bools, Floats, Ints, Problem
+from sizewright.cluster.problem.problem import ROUNDING, Floats, Ints, Problem
 
 _NO_GROWTH = 1e-12
 """Size that is counted for a step to a better candidate that takes no more than the one before: it comes first."""
@@ -27,7 +28,7 @@ def hull(problem: Problem, size: Floats, start: Ints | None = None) -> GreedyUpg
 
     Each step gains less per unit of size than the step before.
     """
-    return _upgrades(problem.utilities, size, problem.floor if start is None else start, None)
+    return _steepest(problem.utilities, size, problem.floor if start is None else start)
 
 
 def frontier(problem: Problem, size: Floats) -> GreedyUpgrades:
@@ -35,7 +36,7 @@ def frontier(problem: Problem, size: Floats) -> GreedyUpgrades:
 
     It starts at the floor. It is made for candidates of one kind, of which each is a step to the next larger one.
     """
-    return _upgrades(problem.utilities, size, problem.floor, np.zeros(size.shape, dtype=np.intp))
+    return _next_larger(problem.utilities, size, problem.floor)
 
 
 def climb(problem: Problem, size: Floats, start: Ints, *, steepest: bool = True) -> Ints:
@@ -48,29 +49,61 @@ def climb(problem: Problem, size: Floats, start: Ints, *, steepest: bool = True)
     up, or a step that is too large, hides no other candidate.
     """
     choice: Ints = start.copy()
-    kinds = problem.kinds if problem.has_several_kinds.any() else np.zeros(size.shape, dtype=np.intp)
-    everyone = jobs = np.arange(len(choice))
+    kinds = problem.kinds if not steepest and problem.has_several_kinds.any() else None
+    jobs = np.arange(len(choice))
+    has_freed = False
     while True:
         slack = problem.capacity * (1 + ROUNDING) - problem.used(choice)
-        now = choice[jobs]
-        utilities, needs = problem.utilities[jobs], problem.needs[jobs]
+        now, utilities, needs = choice[jobs], problem.utilities[jobs], problem.needs[jobs]
         rows = np.arange(len(jobs))
-        gains = utilities > utilities[rows, now][:, None]
-        fits = gains & (needs - needs[rows, now][:, None] <= slack).all(axis=2)
+        fits = (utilities > utilities[rows, now][:, None]) & (needs - needs[rows, now][:, None] <= slack).all(axis=2)
         can = fits.any(axis=1)
         if not can.any():
-            return choice
+            if not has_freed:
+                return choice
+            jobs, has_freed = np.arange(len(choice)), False  # what one job gave back may serve another
+            continue
         fits[rows, now] = True
-        jobs, now, needs = jobs[can], now[can], needs[can]
+        jobs, now, needs, sizes = jobs[can], now[can], needs[can], size[jobs[can]]
         utilities = np.where(fits, utilities, -np.inf)[can]
-        upgrades = _upgrades(utilities, size[jobs], now, None if steepest else kinds[jobs])
-        choice[jobs] = _apply(needs, slack, upgrades, *_ranked(utilities, size[jobs], upgrades))
-        if problem.shape[2] > 1:
-            jobs = everyone  # a step to another kind, or to less of something, makes room for others
+        if steepest:
+            upgrades = _steepest(utilities, sizes, now)
+        else:
+            upgrades = _next_larger(utilities, sizes, now, None if kinds is None else kinds[jobs])
+        after = _apply(needs, slack, upgrades, *_ranked(utilities, sizes, upgrades))
+        rows = np.arange(len(jobs))
+        has_freed |= bool((needs[rows, after] < needs[rows, now]).any())
+        choice[jobs] = after
 
 
-def _upgrades(utilities: Floats, size: Floats, start: Ints, kinds: Ints | None) -> GreedyUpgrades:
-    """Return the steepest upgrades, or with `kinds` (J, K) those to the next larger candidate of a kind."""
+def _steepest(utilities: Floats, size: Floats, start: Ints) -> GreedyUpgrades:
+    def best(gain: Floats, growth: Floats) -> Floats:
+        return np.where(gain > 0, gain / growth, -np.inf)
+
+    return _upgrades(utilities, size, start, best)
+
+
+def _next_larger(utilities: Floats, size: Floats, start: Ints, kinds: Ints | None = None) -> GreedyUpgrades:
+    """Return steps to the next larger candidate that is better, of all kinds (J, K) to that of the greatest gain."""
+    masks = [] if kinds is None else [kinds == kind for kind in np.unique(kinds)]
+
+    def best(gain: Floats, growth: Floats) -> Floats:
+        growth = np.where(gain > 0, growth, np.inf)
+        if not masks:
+            return -growth
+        is_next = np.zeros(growth.shape, dtype=bool)
+        for of_kind in masks:
+            grown = np.where(of_kind, growth, np.inf)
+            is_next |= grown == grown.min(axis=1, keepdims=True)
+        return np.where(is_next & (gain > 0), gain / growth, -np.inf)
+
+    return _upgrades(utilities, size, start, best)
+
+
+def _upgrades(
+    utilities: Floats, size: Floats, start: Ints, score_of: Callable[[Floats, Floats], Floats]
+) -> GreedyUpgrades:
+    """Return the upgrades of the greatest `score_of` gain and growth (J, K), step by step; −inf is no upgrade."""
     J, K = utilities.shape
     rows = np.arange(J)
     current = start.copy()
@@ -79,10 +112,7 @@ def _upgrades(utilities: Floats, size: Floats, start: Ints, kinds: Ints | None) 
     for _ in range(K - 1):
         gain = utilities - utilities[rows, current][:, None]
         growth = np.maximum(size - size[rows, current][:, None], _NO_GROWTH)
-        is_better = gain > 0
-        if kinds is not None:
-            is_better &= _is_next(np.where(is_better, growth, np.inf), kinds)
-        score = np.where(is_better, gain / growth, -np.inf)
+        score = score_of(gain, growth)
         best = score.argmax(axis=1)
         upgrades = np.isfinite(score[rows, best])
         if not upgrades.any():
@@ -91,15 +121,6 @@ def _upgrades(utilities: Floats, size: Floats, start: Ints, kinds: Ints | None) 
         columns.append(current.copy())
         heights += upgrades
     return GreedyUpgrades(np.stack(columns, axis=1), heights)
-
-
-def _is_next(growth: Floats, kinds: Ints) -> Bools:
-    """Return a mask (J, K) of the candidates of the smallest `growth` (J, K) of each job and kind (J, K)."""
-    is_next = np.zeros(growth.shape, dtype=bool)
-    for kind in np.unique(kinds):
-        of_kind = np.where(kinds == kind, growth, np.inf)
-        is_next |= of_kind == of_kind.min(axis=1, keepdims=True)
-    return is_next
 
 
 def ranked_steps(problem: Problem, upgrades: GreedyUpgrades, size: Floats) -> tuple[Ints, Ints]:

@@ -1,9 +1,4 @@
-"""Decisions that are not undone: asked again with what it gave, and nothing else changed, a policy changes nothing.
-
-What a job has is worth the restart of a change, so that a choice is worth more once the jobs have it. A greedy policy
-may then find another one. It is asked again until it stays; with a cost of change, each time the total utility rises,
-so this ends.
-"""
+"""Decisions that are not undone: asked again with what it gave, and nothing else changed, a policy changes nothing."""
 
 from __future__ import annotations
 
@@ -18,7 +13,7 @@ MAX_ROUNDS = 12
 
 
 def settled(problem: Problem, decide: Callable[[Problem], Ints]) -> Ints:
-    """Return the choice (J,) of `decide` that it repeats when the jobs have it."""
+    """Return the choice (J,) of `decide` that it repeats when the jobs have it, after `MAX_ROUNDS` the last one."""
     choice = decide(problem)
     for _ in range(MAX_ROUNDS):
         again = decide(problem.once_chosen(choice))
@@ -28,11 +23,31 @@ def settled(problem: Problem, decide: Callable[[Problem], Ints]) -> Ints:
     return choice
 
 
-def kept_or_better(problem: Problem, choice: Ints, min_gain: float = 0.0) -> Ints:
-    """Return what the jobs have with upgrades, or `choice` (J,) if that is worth more by `min_gain`."""
-    rows = np.arange(len(choice))
-    kept = np.where(problem.offered[rows, problem.current], problem.current, problem.floor)
-    if not kept.any() or np.array_equal(kept, choice) or not problem.fits(kept):
-        return choice
-    kept = climb(problem, problem.share, kept)
-    return choice if problem.total(choice) > problem.total(kept) + min_gain else kept
+def best_settled(
+    problem: Problem, valued: Callable[[Problem], Problem], decide: Callable[[Problem], Ints]
+) -> tuple[Problem, Ints]:
+    """Return the valued problem and a choice (J,) to which `decide` knows no better one once the jobs have it.
+
+    `valued` sets the utilities, which depend on what the jobs have: a change costs a restart. A choice is therefore
+    worth more once they have it, and a greedy one may then be followed by another. Each time the total utility rises,
+    so this ends. What the jobs have at first, with upgrades, is the choice to beat.
+    """
+    first = valued(problem)
+    choice = _better(first, decide(first), kept(first))
+    for _ in range(MAX_ROUNDS):
+        if np.array_equal(choice, problem.current):
+            break
+        problem = problem.once_chosen(choice)
+        now = valued(problem)
+        choice = _better(now, decide(now), choice)
+    return first, choice
+
+
+def kept(problem: Problem) -> Ints | None:
+    """Return what the jobs have (J,), with upgrades by gain per dominant share, or None if that does not fit."""
+    choice = np.where(problem.offered[np.arange(len(problem.current)), problem.current], problem.current, problem.floor)
+    return climb(problem, problem.share, choice) if choice.any() and problem.fits(choice) else None
+
+
+def _better(problem: Problem, choice: Ints, before: Ints | None) -> Ints:
+    return choice if before is None or problem.total(choice) > problem.total(before) else before

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from sizewright.cluster.allocators._admission import admit_shortest_first
+from sizewright.cluster.allocators._admission import admit_shortest_first, by_completion
 from sizewright.cluster.allocators._base import Allocator
 from sizewright.cluster.allocators._greedy import greedy
-from sizewright.cluster.allocators._settle import kept_or_better, settled
-from sizewright.cluster.problem.problem import Ints, Problem
+from sizewright.cluster.allocators._settle import best_settled
+from sizewright.cluster.problem.problem import Problem
 from sizewright.cluster.problem.solution import Solution, chosen
 
 
@@ -26,10 +26,6 @@ class SlopeGreedy(Allocator):
 
     def choose(self, problem: Problem, until: float) -> Solution:
         """See `Allocator`."""
-
-        def decide(problem: Problem) -> Ints:
-            problem = admit_shortest_first(problem)
-            return kept_or_better(problem, greedy(problem, until, steepest=self.steepest))
-
-        choice = settled(problem, decide)
-        return chosen(admit_shortest_first(problem), self.name, choice)
+        admitted = admit_shortest_first(problem)
+        valued, choice = best_settled(admitted, by_completion, lambda each: greedy(each, until, steepest=self.steepest))
+        return chosen(valued, self.name, choice)

@@ -6,8 +6,8 @@ import numpy as np
 
 from sizewright.cluster.allocators._base import Allocator, scheduler_state_of, valued
 from sizewright.cluster.allocators._greedy import greedy
-from sizewright.cluster.allocators._settle import kept_or_better, settled
-from sizewright.cluster.problem.problem import Ints, Problem
+from sizewright.cluster.allocators._settle import best_settled
+from sizewright.cluster.problem.problem import Problem
 from sizewright.cluster.problem.solution import Solution, chosen
 from sizewright.cluster.problem.utilities import trained_s
 
@@ -23,13 +23,8 @@ class WeightedGreedy(Allocator):
 
     def choose(self, problem: Problem, until: float) -> Solution:
         """See `Allocator`."""
-
-        def decide(problem: Problem) -> Ints:
-            problem = self._weighted(problem)
-            return kept_or_better(problem, greedy(problem, until, steepest=True))
-
-        choice = settled(problem, decide)
-        return chosen(self._weighted(problem), self.name, choice)
+        weighted, choice = best_settled(problem, self._weighted, lambda each: greedy(each, until, steepest=True))
+        return chosen(weighted, self.name, choice)
 
     def _weighted(self, problem: Problem) -> Problem:
         """Return the problem whose values are weighted speeds relative to the smallest candidate, net of restarts."""

@@ -152,7 +152,7 @@ class Problem:
 
     def once_chosen(self, choice: Ints) -> Problem:
         """Return the problem in which the jobs have a choice of columns (J,) already, and nothing else has changed."""
-        problem = replace(self, current=choice, fallback=None)
+        problem = replace(self, current=choice)
         for name in ("share", "kinds", "has_several_kinds", "units", "smallest"):  # these do not depend on it
             if name in vars(self):
                 vars(problem)[name] = vars(self)[name]
