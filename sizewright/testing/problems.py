@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from sizewright.cluster.allocators import Allocator, by_arrival
+from sizewright.cluster.allocators._queue import options_of, requested_columns
 from sizewright.cluster.problem.problem import ROUNDING, Floats, Ints, Problem
 from sizewright.cluster.problem.scheduler_state import SchedulerState
 from sizewright.cluster.problem.solution import Solution
@@ -138,18 +140,22 @@ def _state(problem: Problem) -> SchedulerState:
     return problem.scheduler_state
 
 
-def waiting_with_room(problem: Problem, answer: Solution, columns: Ints | None = None) -> Ints:
+def waiting_with_room(problem: Problem, answer: Solution, allocator: Allocator) -> Ints:
     """Return the jobs that wait although a better candidate of theirs fits into what is left.
 
-    With `columns` (J, O) only these count, −1 for none.
+    Of a rigid allocator only what the jobs request counts, of any kind, and of one that serves in order only the first
+    job that waits.
     """
     slack = problem.capacity * (1 + ROUNDING) - problem.used(answer.choice)
-    better = problem.offered & (answer.utilities > answer.utilities[:, :1])
-    fits = better & (problem.needs <= slack).all(axis=2)
+    fits = problem.offered & (answer.utilities > answer.utilities[:, :1]) & (problem.needs <= slack).all(axis=2)
     fits[:, 0] = False
-    if columns is not None:
-        counts = np.zeros(fits.shape, dtype=bool)
-        rows = np.repeat(np.arange(len(columns)), columns.shape[1])
-        counts[rows, np.maximum(columns.ravel(), 0)] = True
-        fits &= counts
-    return np.flatnonzero((answer.choice == 0) & fits.any(axis=1))
+    if allocator.rigid:
+        requested = np.zeros(fits.shape, dtype=bool)
+        options = options_of(problem, requested_columns(problem))
+        np.put_along_axis(requested, np.maximum(options, 0), values=True, axis=1)
+        fits &= requested
+    waiting = answer.choice == 0
+    if allocator.in_order:
+        order = by_arrival(problem)
+        waiting &= np.arange(len(waiting)) == order[waiting[order].argmax()]
+    return np.flatnonzero(waiting & fits.any(axis=1))

@@ -26,6 +26,10 @@ class Allocator:
     name: ClassVar[str]
     by_value: ClassVar[bool] = False
     """True if it accepts a problem without a scheduler state and maximises its values."""
+    rigid: ClassVar[bool] = False
+    """True if a job gets what it requests, of any kind, or nothing."""
+    in_order: ClassVar[bool] = False
+    """True if the first job that does not fit lets those behind it wait."""
     one_kind: ClassVar[bool] = False
     """True if it is made for candidates of one kind (`Problem.kinds`): it refuses a job that could use several."""
 

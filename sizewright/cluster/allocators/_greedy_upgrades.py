@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from sizewright.cluster.problem.problem import ROUNDING, Floats, Ints, Problem
+from sizewright.cluster.problem.problem import ROUNDING, Bools, Floats, Ints, Problem
 
 _NO_GROWTH = 1e-12
 """Size that is counted for a step to a better candidate that takes no more than the one before: it comes first."""
@@ -77,10 +77,7 @@ def climb(problem: Problem, size: Floats, start: Ints, *, steepest: bool = True)
 
 
 def _steepest(utilities: Floats, size: Floats, start: Ints) -> GreedyUpgrades:
-    def best(gain: Floats, growth: Floats) -> Floats:
-        return np.where(gain > 0, gain / growth, -np.inf)
-
-    return _upgrades(utilities, size, start, best)
+    return _upgrades(utilities, size, start, lambda gain, growth: _slope(gain, growth, gain > 0))
 
 
 def _next_larger(utilities: Floats, size: Floats, start: Ints, kinds: Ints | None = None) -> GreedyUpgrades:
@@ -95,9 +92,14 @@ def _next_larger(utilities: Floats, size: Floats, start: Ints, kinds: Ints | Non
         for of_kind in masks:
             grown = np.where(of_kind, growth, np.inf)
             is_next |= grown == grown.min(axis=1, keepdims=True)
-        return np.where(is_next & (gain > 0), gain / growth, -np.inf)
+        return _slope(gain, growth, is_next & (gain > 0))
 
     return _upgrades(utilities, size, start, best)
+
+
+def _slope(gain: Floats, growth: Floats, counts: Bools) -> Floats:
+    """Return gain per growth (J, K) where it `counts` (J, K), else −inf."""
+    return np.divide(gain, growth, out=np.full(gain.shape, -np.inf), where=counts)
 
 
 def _upgrades(
