@@ -8,9 +8,9 @@ small problems. Solvers are timed without building their models, ours with every
 CP-SAT.
 
 With several kinds of GPUs, over random problems and all policies that take them: `kinds_idle` counts problems in which
-a job waits beside what it could use, and `thrash` those in which a decision that is repeated with its own answer changes
-a job (of `sia`, which may double jobs at each decision: changes it back). `kinds_of_bound` is the least share of the
-bound that a policy reaches that maximises values, on Gavel's throughputs of three kinds.
+a job waits beside what it could use, and `thrash` those in which a decision that is repeated with its own answer
+changes a job (of `sia`, which may double jobs at each decision: changes it back). `kinds_of_bound` is the least share
+of the bound that a policy reaches that maximises values, on Gavel's throughputs of three kinds.
 """
 
 from __future__ import annotations
