@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 
 from sizewright.cluster.allocators._base import valued
@@ -31,7 +29,7 @@ def admit_shortest_first(problem: Problem) -> Problem:
     base = serve_in_order(problem, order, smallest_options(problem, stay=False), strict=False)
     offered = problem.offered.copy()
     offered[:, 0] &= base == 0
-    return replace(problem, offered=offered, fallback=base)
+    return problem.replaced(offered=offered, fallback=base)
 
 
 def by_completion(problem: Problem) -> Problem:

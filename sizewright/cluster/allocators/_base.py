@@ -86,7 +86,7 @@ def scheduler_state_of(problem: Problem, policy: str) -> SchedulerState:
 
 def valued(problem: Problem, values: Floats) -> Problem:
     """Return the problem with a policy's own values (J, K), which include the cost of a change."""
-    return replace(problem, values=values, change_price=np.zeros(len(values)))
+    return problem.replaced(values=values, change_price=np.zeros(len(values)))
 
 
 def normalise(problem: Problem) -> tuple[Problem, float]:

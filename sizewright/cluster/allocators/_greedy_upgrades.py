@@ -54,9 +54,13 @@ def climb(problem: Problem, size: Floats, start: Ints, *, steepest: bool = True)
     has_freed = False
     while True:
         slack = problem.capacity * (1 + ROUNDING) - problem.used(choice)
-        now, utilities, needs = choice[jobs], problem.utilities[jobs], problem.needs[jobs]
+        now, utilities, needs = choice[jobs], problem.utilities, problem.needs
+        if len(jobs) < len(choice):
+            utilities, needs = utilities[jobs], needs[jobs]
         rows = np.arange(len(jobs))
-        fits = (utilities > utilities[rows, now][:, None]) & (needs - needs[rows, now][:, None] <= slack).all(axis=2)
+        fits = utilities > utilities[rows, now][:, None]
+        for r, left in enumerate(slack):  # a loop: numpy is slow to reduce a short last axis
+            fits &= needs[:, :, r] <= needs[rows, now, r][:, None] + left
         can = fits.any(axis=1)
         if not can.any():
             if not has_freed:

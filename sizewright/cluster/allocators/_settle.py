@@ -16,7 +16,7 @@ def settled(problem: Problem, decide: Callable[[Problem], Ints]) -> Ints:
     """Return the choice (J,) of `decide` that it repeats when the jobs have it, after `MAX_ROUNDS` the last one."""
     choice = decide(problem)
     for _ in range(MAX_ROUNDS):
-        again = decide(problem.once_chosen(choice))
+        again = decide(problem.replaced(current=choice))
         if np.array_equal(again, choice):
             break
         choice = again
@@ -37,7 +37,7 @@ def best_settled(
     for _ in range(MAX_ROUNDS):
         if np.array_equal(choice, problem.current):
             break
-        problem = problem.once_chosen(choice)
+        problem = problem.replaced(current=choice)
         now = valued(problem)
         choice = _better(now, decide(now), choice)
     return first, choice

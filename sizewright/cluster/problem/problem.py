@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -150,10 +151,10 @@ class Problem:
         keeps = must_run & (self.current > 0) & self.offered[rows, self.current]
         return np.where(keeps, self.current, smallest)
 
-    def once_chosen(self, choice: Ints) -> Problem:
-        """Return the problem in which the jobs have a choice of columns (J,) already, and nothing else has changed."""
-        problem = replace(self, current=choice)
-        for name in ("share", "kinds", "has_several_kinds", "units", "smallest"):  # these do not depend on it
+    def replaced(self, **fields: Any) -> Problem:
+        """Return the problem with other fields than its needs and capacity; what follows from these is kept."""
+        problem = replace(self, **fields)
+        for name in ("share", "kinds", "units"):
             if name in vars(self):
                 vars(problem)[name] = vars(self)[name]
         return problem
