@@ -36,7 +36,8 @@ def options_of(problem: Problem, columns: Ints) -> Ints:
         is_other = np.isfinite(distances[rows, nearest]) & (kinds[rows, columns] != kind)
         options.append(np.where(is_other, nearest, -1))
     found = np.stack(options, axis=1)
-    return _ordered(problem, found, np.arange(found.shape[1]) > 0)
+    others_last = np.broadcast_to(np.where(np.arange(found.shape[1]) > 0, 1.0, 0.0), found.shape)
+    return _ordered(problem, found, others_last)
 
 
 def smallest_options(problem: Problem, *, stay: bool = True) -> Ints:
@@ -51,13 +52,12 @@ def smallest_options(problem: Problem, *, stay: bool = True) -> Ints:
     return _ordered(problem, found, problem.share, stay=stay)
 
 
-def _ordered(problem: Problem, options: Ints, size: Floats | Bools, *, stay: bool = True) -> Ints:
+def _ordered(problem: Problem, options: Ints, size: Floats, *, stay: bool = True) -> Ints:
     """Return the options (J, O) in order: of the kind that the job has now, by `size` (J, O), then the fastest."""
     rows = np.arange(len(options))[:, None]
     speed = problem.values if problem.scheduler_state is None else problem.scheduler_state.speed
     current_kind = problem.kinds[rows, problem.current[:, None]]
     moves = stay & (problem.current[:, None] > 0) & (problem.kinds[rows, options] != current_kind)
-    size = np.broadcast_to(size, options.shape)
     order = np.lexsort((-speed[rows, options], size, moves, options < 0), axis=1)
     return np.asarray(np.take_along_axis(options, order, axis=1))
 
@@ -86,7 +86,7 @@ def grow_in_order(problem: Problem, choice: Ints, queue: Ints, options: Ints, *,
     more = problem.needs[queue[:, None], wanted] - problem.needs[queue, choice[queue]][:, None]
     while len(queue):
         fits = (more <= slack).all(axis=2) & (wanted > 0)
-        can = fits.any(axis=1)
+        can: Bools = np.asarray(fits.any(axis=1))
         if strict and not can.all():
             end = int(can.argmin())
             can[end:] = False
