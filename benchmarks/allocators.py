@@ -6,6 +6,11 @@ Seconds are the median of five decisions of the slowest problem. Gaps are those 
 counts with the limit. `worse_than_highs` is the most by which the choice of HiGHS is worth more than ours, there and on
 small problems. Solvers are timed without building their models, ours with everything. The same figures are given for
 CP-SAT.
+
+With several kinds of GPUs, over random problems and all policies that take them: `kinds_idle` counts problems in which
+a job waits beside what it could use, and `thrash` those in which a decision that is repeated with its own answer
+changes a job (of `sia`, which may double jobs at each decision: changes it back). `kinds_of_bound` is the least share
+of the bound that a policy reaches that maximises values, on Gavel's throughputs of three kinds.
 """
 
 from __future__ import annotations
@@ -17,6 +22,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks._instances import KINDS, instance
+from benchmarks._kinds import kinds_figures
 from benchmarks._report import choose, finish
 from benchmarks._solvers import cp_sat, highs
 from sizewright.cluster.allocators.default import Default
@@ -26,6 +32,7 @@ from sizewright.cluster.problem.solution import Solution
 TARGETS = {
     "single_1000_s": "<= 0.05", "single_1000_gap": "<= 0.001", "multi_100k_s": "<= 2", "multi_100k_gap": "<= 0.001",
     "small_multi_gap": "<= 0.001", "speedup_vs_highs": ">= 20", "worse_than_highs": "<= 0.001",
+    "kinds_idle": "0", "thrash": "0", "kinds_of_bound": ">= 0.9",
 }  # fmt: skip
 LIMIT_S = choose(60.0, 20.0, 0.5)
 SMALL_S = choose(1.0, 1.0, 0.2)
@@ -37,6 +44,7 @@ def main() -> None:
     multi = [_timed(instance(choose(100_000, 10_000, 1_000), 16, 3, kind, 0)) for kind in KINDS]
     small, small_excess = _small()
     compared = [_compare(*shape) for shape in _SHAPES[: choose(len(_SHAPES), 2, 1)]]
+    of_kinds, by_policy = kinds_figures()
     within: dict[str, float] = {name: float(np.mean(np.array(gaps) <= 1e-3)) for name, gaps in small.items()}
     figures = {
         "single_1000_s": max(row["seconds"] for row in single),
@@ -50,12 +58,12 @@ def main() -> None:
         "worse_than_highs": max(small_excess["worse_than_highs"], *(row["worse_than_highs"] for row in compared)),
         "speedup_vs_cp_sat": min(row["cp_sat_s"] / row["seconds"] for row in compared),
         "worse_than_cp_sat": max(small_excess["worse_than_cp_sat"], *(row["worse_than_cp_sat"] for row in compared)),
+        **of_kinds,
     }
     for name, share in within.items():
         print(f"{name:<12}{share:6.0%} of {len(small[name])} problems within 0.1 % after {SMALL_S:g} s at most")
-    finish(
-        "allocators", figures, TARGETS, {"single": single, "multi": multi, "small_within": within, "beside": compared}
-    )
+    details = {"single": single, "multi": multi, "small_within": within, "beside": compared, "kinds": by_policy}
+    finish("allocators", figures, TARGETS, details)
 
 
 _SHAPES = ((1000, 32, 1, "random"), (1000, 16, 3, "ps"), (1000, 16, 3, "random"), (1000, 32, 1, "ps"),

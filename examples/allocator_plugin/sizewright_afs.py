@@ -27,6 +27,7 @@ class AfsL(Allocator):
     """Gives the next unit to the shorter of two jobs, unless the longer one gains more from it."""
 
     name = "afs-l"
+    one_kind = True  # a step leads to the next larger candidate, of whatever kind it is
 
     def choose(self, problem: Problem, until: float) -> Solution:
         """Return one column (J,) per job; a job whose next step does not fit gets no further steps."""

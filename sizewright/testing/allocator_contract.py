@@ -94,6 +94,35 @@ class AllocatorContract:
         assert np.array_equal(pickle.loads(pickle.dumps(allocator))(problem).choice, expected)
         assert np.array_equal(allocator(pickle.loads(before)).choice, expected), "the problem was changed"
 
+    def test_no_kind_is_idle_while_a_job_waits(self, allocator: Allocator) -> None:
+        """Where each job can have one unit of any kind, all units are in use or all jobs are served.
+
+        An allocator that is made for one kind (`one_kind`) refuses such a problem with InputError.
+        """
+        for seed in range(20):
+            rng = np.random.default_rng(seed)
+            jobs, kinds = int(rng.integers(2, 8)), int(rng.integers(2, 4))
+            needs = np.tile(np.eye(kinds), (jobs, 1, 1))
+            units = rng.integers(0, 4, kinds)
+            problem = problem_of(needs, rng.uniform(1, 4, (jobs, kinds)), units, scheduler_state=True)
+            if allocator.one_kind:
+                if (units > 0).sum() > 1:
+                    with pytest.raises(InputError, match="one kind"):
+                        allocator(problem, 1.0)
+                continue
+            served = int((allocator(problem, 1.0).choice > 0).sum())
+            assert served == min(jobs, int(units.sum())), f"{served} of {jobs} jobs are served by {units} units"
+
+    def test_no_change_is_undone_by_the_next_decision(self, allocator: Allocator, resources: int) -> None:
+        """Asked again with what it gave, and nothing else changed, it gives no job back what this one had before."""
+        for problem in _problems(resources, seeds=20, max_jobs=8):
+            answer = allocator(problem, 1.0)
+            if answer.released:
+                continue
+            again = allocator(replace(problem, current=answer.choice), 1.0)
+            undone = (again.choice == problem.current) & (answer.choice != problem.current)
+            assert not undone.any(), f"jobs {np.flatnonzero(undone)} change and change back"
+
     def test_by_value_allocator_needs_no_scheduler_state(self, allocator: Allocator) -> None:
         """It solves a problem without a scheduler state if it is `by_value`; otherwise it may raise InputError."""
         problem = random_problem(1)

@@ -26,6 +26,12 @@ class Allocator:
     name: ClassVar[str]
     by_value: ClassVar[bool] = False
     """True if it accepts a problem without a scheduler state and maximises its values."""
+    rigid: ClassVar[bool] = False
+    """True if a job gets what it requests, of any kind, or nothing."""
+    in_order: ClassVar[bool] = False
+    """True if the first job that does not fit lets those behind it wait."""
+    one_kind: ClassVar[bool] = False
+    """True if it is made for candidates of one kind (`Problem.kinds`): it refuses a job that could use several."""
 
     def __call__(self, problem: Problem, time_limit_s: float = 10.0) -> Solution:
         """Return a solution within the capacity.
@@ -33,13 +39,19 @@ class Allocator:
         `time_limit_s` ends the search for better solutions. The first one takes its own time, about two seconds for
         100,000 jobs.
 
-        Raises InputError if the policy needs a scheduler state that the problem lacks, if it fails, or if its solution
-        exceeds the capacity.
+        Raises InputError if the policy needs a scheduler state that the problem lacks, if it is made for one kind of
+        resource and a job has candidates of several, if it fails, or if its solution exceeds the capacity.
         """
         started = time.perf_counter()
         if not len(problem.jobs):
             return chosen(problem, self.name, np.zeros(0, dtype=np.intp), bound=0.0, prices=np.zeros(problem.shape[2]))
         problem, released = _release(_without_oversized(problem))
+        if self.one_kind and problem.has_several_kinds.any():
+            job = problem.jobs[int(problem.has_several_kinds.argmax())]
+            raise InputError(
+                f"The policy {self.name} is made for one kind of resource, and {job} has candidates of several kinds.",
+                "Offer this job candidates of one kind of GPU, or choose another policy, such as default.",
+            )
         answer = self._choose_checked(problem, started + time_limit_s)
         return replace(answer, released=released, seconds=time.perf_counter() - started)
 
@@ -74,7 +86,7 @@ def scheduler_state_of(problem: Problem, policy: str) -> SchedulerState:
 
 def valued(problem: Problem, values: Floats) -> Problem:
     """Return the problem with a policy's own values (J, K), which include the cost of a change."""
-    return replace(problem, values=values, change_price=np.zeros(len(values)))
+    return problem.replaced(values=values, change_price=np.zeros(len(values)))
 
 
 def normalise(problem: Problem) -> tuple[Problem, float]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from sizewright.cluster.allocators._admission import admit_shortest_first
+from sizewright.cluster.allocators._admission import admit_shortest_first, by_completion
 from sizewright.cluster.allocators._base import Allocator, scheduler_state_of
 from sizewright.cluster.allocators.mip import Mip
 from sizewright.cluster.problem.problem import Problem
@@ -18,5 +18,5 @@ class Aryl(Allocator):
 
     def choose(self, problem: Problem, until: float) -> Solution:
         """See `Allocator`."""
-        admitted = admit_shortest_first(problem, scheduler_state_of(problem, self.name))
-        return replace(Mip().choose(admitted, until), policy=self.name)
+        scheduler_state_of(problem, self.name)
+        return replace(Mip().choose(by_completion(admit_shortest_first(problem)), until), policy=self.name)

@@ -9,9 +9,11 @@ from sizewright.cluster.problem.solution import Solution, chosen
 
 
 class Fifo(Allocator):
-    """Gives each job its request in order of arrival; the first that does not fit blocks the rest."""
+    """Gives each job its request, of any kind, in order of arrival; the first that does not fit blocks the rest."""
 
     name = "fifo"
+    rigid = True
+    in_order = True
 
     def choose(self, problem: Problem, until: float) -> Solution:
         """See `Allocator`."""

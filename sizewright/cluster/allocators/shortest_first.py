@@ -11,9 +11,10 @@ from sizewright.cluster.problem.solution import Solution, chosen
 
 
 class ShortestFirst(Allocator):
-    """Gives each job its request, the soonest to end first; jobs that do not fit are skipped."""
+    """Gives each job its request, of any kind, the soonest to end first; jobs that do not fit are skipped."""
 
     name = "sjf"
+    rigid = True
 
     def choose(self, problem: Problem, until: float) -> Solution:
         """See `Allocator`."""

@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from sizewright.cluster.allocators._base import Allocator, scheduler_state_of, valued
-from sizewright.cluster.allocators._greedy_upgrades import apply_steps, frontier, ranked_steps
+from sizewright.cluster.allocators._greedy import greedy
+from sizewright.cluster.allocators._settle import best_settled
 from sizewright.cluster.problem.problem import Problem
 from sizewright.cluster.problem.solution import Solution, chosen
 from sizewright.cluster.problem.utilities import trained_s
@@ -14,7 +15,7 @@ from sizewright.cluster.problem.utilities import trained_s
 class WeightedGreedy(Allocator):
     """Upgrades by gain of throughput over cost, net of the cost of a change; jobs that are nearly done count more.
 
-    Each job's candidates are its Pareto set of throughput and cost. The weight is 1 over the seconds that the job would
+    Each job goes to the candidate of the greatest gain over cost. The weight is 1 over the seconds that the job would
     still take with its smallest candidate. The paper does not specify its weight: a reconstruction.
     """
 
@@ -22,14 +23,14 @@ class WeightedGreedy(Allocator):
 
     def choose(self, problem: Problem, until: float) -> Solution:
         """See `Allocator`."""
+        weighted, choice = best_settled(problem, self._weighted, lambda each: greedy(each, until, steepest=True))
+        return chosen(weighted, self.name, choice)
+
+    def _weighted(self, problem: Problem) -> Problem:
+        """Return the problem whose values are weighted speeds relative to the smallest candidate, net of restarts."""
         scheduler_state = scheduler_state_of(problem, self.name)
-        rows = np.arange(len(problem.current))
-        net_speed = (
-            scheduler_state.speed * trained_s(scheduler_state, problem.current) / max(scheduler_state.window_s, 1e-300)
-        )
-        base_speed = np.maximum(scheduler_state.speed[rows, problem.smallest], 1e-300)
-        problem = valued(problem, net_speed / base_speed[:, None])
-        seconds_left = scheduler_state.remaining / base_speed
-        upgrades = frontier(problem, problem.share)
-        steps = ranked_steps(problem, upgrades, problem.share, 1.0 / np.maximum(seconds_left, 1e-300))
-        return chosen(problem, self.name, apply_steps(problem, upgrades, *steps))
+        speed = scheduler_state.speed
+        smallest = np.maximum(speed[np.arange(len(speed)), problem.smallest], 1e-300)
+        seconds_left = np.maximum(scheduler_state.remaining / smallest, 1.0)
+        training_share = trained_s(scheduler_state, problem.current) / max(scheduler_state.window_s, 1e-300)
+        return valued(problem, speed * training_share / (smallest * seconds_left)[:, None])

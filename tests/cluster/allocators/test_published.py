@@ -105,8 +105,29 @@ def test_sia_weighs_the_root_of_goodput_against_the_waiting_penalty() -> None:
 
     One job with two cores scores 1.1 − g^−0.5: 0.187 for g = 1.2 and 0.393 for g = 2.
     """
-    assert choices_of("sia", problem_of([1, 2], 2, speeds=[1, 1.2], remaining=[1, 1])) == [1, 1]
-    assert sorted(choices_of("sia", problem_of([1, 2], 2, speeds=[1, 2], remaining=[1, 1]))) == [0, 2]
+    running = {"remaining": [1, 1], "current": 1, "age_s": 1e9}
+    assert choices_of("sia", problem_of([1, 2], 2, speeds=[1, 1.2], **running)) == [1, 1]
+    assert sorted(choices_of("sia", problem_of([1, 2], 2, speeds=[1, 2], **running))) == [0, 2]
+
+
+def test_sia_starts_jobs_with_the_smallest_size_and_at_most_doubles_running_ones() -> None:
+    assert choices_of("sia", problem_of([1, 2, 4, 8], 16, remaining=[1, 1], current=[0, 2], age_s=1e9)) == [1, 3]
+    assert choices_of("sia", problem_of([1, 2, 4, 8], 2, remaining=[1, 1])) == [1, 1]
+
+
+def test_progress_gives_idle_capacity_to_a_job_that_ends_within_the_window() -> None:
+    for window_s in (1.0, 100.0, 10_000.0):
+        assert choices_of("progress-mip", problem_of([1, 2, 4], 8, remaining=[10, 20], window_s=window_s)) == [3, 3]
+
+
+@pytest.mark.parametrize("policy", ["slope", "hull", "aryl", "weighted-greedy"])
+def test_larger_size_stays_with_its_job_though_another_would_gain_a_little_more(policy: str) -> None:
+    """Each job has one core, or two; which of two nearly equal jobs has two is not worth two restarts."""
+    for remaining in ([100.0, 100.0], [100.0, 101.0], [101.0, 100.0]):
+        problem = problem_of([1, 2], 3, speeds=[1, 2], remaining=remaining, current=[2, 1], window_s=50.0)
+        assert problem.scheduler_state is not None
+        problem.scheduler_state.restart_s[:] = 10.0
+        assert choices_of(policy, problem) == [2, 1]
 
 
 def test_sia_restarts_only_jobs_old_enough_to_pay_for_it() -> None:
