@@ -26,6 +26,8 @@ class SimulationState:
         self.waited_s = np.zeros(N)
         self.ran_s = np.zeros(N)
         self.attained = np.zeros(N)
+        self.served = np.zeros((N, len(workload.resources)))
+        """(N, R): ∫ allocated dt of each job."""
         self.preemptions = np.zeros(N, dtype=np.intp)
         self.changes = np.zeros(N, dtype=np.intp)
         self.failures = np.zeros(N, dtype=np.intp)
@@ -78,6 +80,7 @@ class SimulationState:
         if self.now_s < self.counted_until_s:
             self.used += allocated_s @ needs
         self.attained[jobs] += allocated_s * needs[:, 0]
+        self.served[jobs] += allocated_s[:, None] * needs
         self.hazard_s[jobs] += allocated_s * needs[:, 0]
         self.ran_s[jobs] += allocated_s
         self.since_save_s[jobs] += trained_s
@@ -99,9 +102,10 @@ class SimulationState:
         self.preemptions[moved[(before > 0) & (after == 0)]] += 1
         starts = (before == 0) & (after > 0)
         first_start = starts & np.isnan(self.started_s[moved])
-        restarted = moved[starts & ~first_start]
+        restarted, started = moved[starts & ~first_start], moved[first_start]
         self._stall(restarted, self.workload.restart_s[restarted])
-        self.started_s[moved[first_start]] = self.now_s
+        self._stall(started, self.workload.start_up_s[started])
+        self.started_s[started] = self.now_s
         self.since_save_s[moved] = 0.0
 
     def _stall(self, jobs: Ints, seconds: Floats) -> None:
