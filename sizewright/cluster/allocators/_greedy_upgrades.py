@@ -6,7 +6,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from sizewright.cluster.problem.problem import ROUNDING, Floats, Ints, Problem
+from sizewright.cluster.problem.problem import ROUNDING, Bools, Floats, Ints, Problem
+
+_NO_GROWTH = 1e-12
+"""Size that is counted for a step to a better candidate that takes no more than the one before: it comes first."""
 
 
 @dataclass(frozen=True)
@@ -24,28 +27,63 @@ def hull(problem: Problem, size: Floats, start: Ints | None = None) -> GreedyUpg
 
     Each step gains less per unit of size than the step before.
     """
-    return _upgrades(problem, size, problem.floor if start is None else start, steepest=True)
+    return _upgrades(problem.utilities, size, problem.floor if start is None else start, None)
 
 
 def frontier(problem: Problem, size: Floats) -> GreedyUpgrades:
     """Return each job's Pareto frontier: candidates with a higher utility than all smaller ones, by `size` (J, K).
 
-    It starts at the floor.
+    It starts at the floor. It is made for candidates of one kind, of which each is a step to the next larger one.
     """
-    return _upgrades(problem, size, problem.floor, steepest=False)
+    return _upgrades(problem.utilities, size, problem.floor, np.zeros(size.shape, dtype=np.intp))
 
 
-def _upgrades(problem: Problem, size: Floats, start: Ints, *, steepest: bool) -> GreedyUpgrades:
-    J, K, _ = problem.shape
+def climb(
+    problem: Problem, size: Floats, start: Ints, *, steepest: bool = True, weight: Floats | None = None
+) -> Ints:
+    """Return `start` (J,) after upgrades, the greatest gain per `size` (J, K) first, until no better candidate fits.
+
+    If `steepest`, a job goes straight to the candidate of its greatest gain per size, else to the next larger one of
+    some kind. The gain of each job is multiplied by `weight` (J,).
+
+    Each round offers the candidates that fit on their own into what is left, so that a kind of resource that is used
+    up, or a step that is too large, hides no other candidate.
+    """
+    choice: Ints = start.copy()
+    kinds = problem.kinds if problem.has_several_kinds.any() else np.zeros(size.shape, dtype=np.intp)
+    jobs = np.arange(len(choice))
+    while True:
+        slack = problem.capacity * (1 + ROUNDING) - problem.used(choice)
+        now = choice[jobs]
+        utilities, needs = problem.utilities[jobs], problem.needs[jobs]
+        rows = np.arange(len(jobs))
+        gains = utilities > utilities[rows, now][:, None]
+        fits = gains & (needs - needs[rows, now][:, None] <= slack).all(axis=2)
+        can = fits.any(axis=1)
+        if not can.any():
+            return choice
+        fits[rows, now] = True
+        jobs, now, needs = jobs[can], now[can], needs[can]
+        utilities = np.where(fits, utilities, -np.inf)[can]
+        upgrades = _upgrades(utilities, size[jobs], now, None if steepest else kinds[jobs])
+        steps = _ranked(utilities, size[jobs], upgrades, None if weight is None else weight[jobs])
+        choice[jobs] = _apply(needs, slack, upgrades, *steps)
+
+
+def _upgrades(utilities: Floats, size: Floats, start: Ints, kinds: Ints | None) -> GreedyUpgrades:
+    """Return the steepest upgrades, or with `kinds` (J, K) those to the next larger candidate of a kind."""
+    J, K = utilities.shape
     rows = np.arange(J)
     current = start.copy()
     columns = [current.copy()]
     heights = np.ones(J, dtype=np.intp)
     for _ in range(K - 1):
-        gain = problem.utilities - problem.utilities[rows, current][:, None]
-        growth = size - size[rows, current][:, None]
-        with np.errstate(divide="ignore", invalid="ignore"):
-            score = np.where((gain > 0) & (growth > 0), gain / growth if steepest else -growth, -np.inf)
+        gain = utilities - utilities[rows, current][:, None]
+        growth = np.maximum(size - size[rows, current][:, None], _NO_GROWTH)
+        is_better = gain > 0
+        if kinds is not None:
+            is_better &= _is_next(np.where(is_better, growth, np.inf), kinds)
+        score = np.where(is_better, gain / growth, -np.inf)
         best = score.argmax(axis=1)
         upgrades = np.isfinite(score[rows, best])
         if not upgrades.any():
@@ -56,20 +94,31 @@ def _upgrades(problem: Problem, size: Floats, start: Ints, *, steepest: bool) ->
     return GreedyUpgrades(np.stack(columns, axis=1), heights)
 
 
-def ranked_steps(
-    problem: Problem, upgrades: GreedyUpgrades, size: Floats, weight: Floats | None = None
-) -> tuple[Ints, Ints]:
+def _is_next(growth: Floats, kinds: Ints) -> Bools:
+    """Return a mask (J, K) of the candidates of the smallest `growth` (J, K) of each job and kind (J, K)."""
+    is_next = np.zeros(growth.shape, dtype=bool)
+    for kind in np.unique(kinds):
+        of_kind = np.where(kinds == kind, growth, np.inf)
+        is_next |= of_kind == of_kind.min(axis=1, keepdims=True)
+    return is_next
+
+
+def ranked_steps(problem: Problem, upgrades: GreedyUpgrades, size: Floats) -> tuple[Ints, Ints]:
     """Return the jobs (S,) and levels (S,) of all steps, the greatest gain per `size` (J, K) first.
 
-    The gain of each job is multiplied by `weight` (J,). No step comes before the lower steps of its job.
+    No step comes before the lower steps of its job.
     """
+    return _ranked(problem.utilities, size, upgrades, None)
+
+
+def _ranked(utilities: Floats, size: Floats, upgrades: GreedyUpgrades, weight: Floats | None) -> tuple[Ints, Ints]:
     rows = np.arange(len(upgrades.columns))[:, None]
-    utilities, sizes = problem.utilities[rows, upgrades.columns], size[rows, upgrades.columns]
-    with np.errstate(divide="ignore", invalid="ignore"):
-        slope = np.diff(utilities, axis=1) / np.diff(sizes, axis=1)
+    levels = np.arange(1, upgrades.columns.shape[1])
+    is_step = levels < upgrades.heights[:, None]
+    gain = np.diff(utilities[rows, upgrades.columns], axis=1)
+    slope = gain / np.maximum(np.diff(size[rows, upgrades.columns], axis=1), _NO_GROWTH)
     if weight is not None:
         slope = slope * weight[:, None]
-    is_step = np.arange(1, upgrades.columns.shape[1]) < upgrades.heights[:, None]
     priority = np.minimum.accumulate(np.where(is_step, slope, -np.inf), axis=1)
     jobs, steps = np.nonzero(is_step)
     order = np.argsort(-priority[jobs, steps], kind="stable")
@@ -81,10 +130,14 @@ def apply_steps(problem: Problem, upgrades: GreedyUpgrades, jobs: Ints, levels: 
 
     A step that does not fit ends the upgrades of its job; other jobs continue.
     """
+    slack = problem.capacity * (1 + ROUNDING) - problem.used(upgrades.columns[:, 0])
+    return _apply(problem.needs, slack, upgrades, jobs, levels)
+
+
+def _apply(needs: Floats, slack: Floats, upgrades: GreedyUpgrades, jobs: Ints, levels: Ints) -> Ints:
     choice: Ints = upgrades.columns[:, 0].copy()
-    slack = problem.capacity * (1 + ROUNDING) - problem.used(choice)
     before, after = upgrades.columns[jobs, levels - 1], upgrades.columns[jobs, levels]
-    more = problem.needs[jobs, after] - problem.needs[jobs, before]
+    more = needs[jobs, after] - needs[jobs, before]
     while len(jobs):
         exceeds = (np.cumsum(more, axis=0) > slack).any(axis=1)
         count = int(exceeds.argmax()) if exceeds.any() else len(jobs)

@@ -18,5 +18,5 @@ class Aryl(Allocator):
 
     def choose(self, problem: Problem, until: float) -> Solution:
         """See `Allocator`."""
-        admitted = admit_shortest_first(problem, scheduler_state_of(problem, self.name))
-        return replace(Mip().choose(admitted, until), policy=self.name)
+        scheduler_state_of(problem, self.name)
+        return replace(Mip().choose(admit_shortest_first(problem), until), policy=self.name)

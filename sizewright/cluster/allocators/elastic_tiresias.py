@@ -6,9 +6,10 @@ from dataclasses import replace
 
 import numpy as np
 
-from sizewright.cluster.allocators._base import Allocator, by_arrival, scheduler_state_of
-from sizewright.cluster.allocators._greedy_upgrades import apply_steps, frontier, ranked_steps
+from sizewright.cluster.allocators._base import Allocator, by_arrival, scheduler_state_of, valued
+from sizewright.cluster.allocators._greedy_upgrades import climb
 from sizewright.cluster.allocators._queue import requested_columns, serve_in_order
+from sizewright.cluster.allocators._settle import settled
 from sizewright.cluster.problem.problem import Bools, Ints, Problem
 from sizewright.cluster.problem.scheduler_state import SchedulerState
 from sizewright.cluster.problem.solution import Solution, chosen
@@ -16,7 +17,7 @@ from sizewright.cluster.problem.solution import Solution, chosen
 COMPACTION = 10
 """Number of waiting jobs beyond which running jobs of the lower queue shrink to their smallest candidates."""
 QUEUE_LIMIT = 3600.0
-"""Attained service (units of the first resource × seconds) at which the top queue ends: one unit-hour; our choice."""
+"""Attained service (GPU-seconds, or core-seconds without GPUs) at which the top queue ends: one hour; our choice."""
 
 
 class ElasticTiresias(Allocator):
@@ -26,6 +27,9 @@ class ElasticTiresias(Allocator):
 
     def choose(self, problem: Problem, until: float) -> Solution:
         """See `Allocator`."""
+        return chosen(problem, self.name, settled(problem, self._decide))
+
+    def _decide(self, problem: Problem) -> Ints:
         scheduler_state = scheduler_state_of(problem, self.name)
         in_top_queue = scheduler_state.attained < QUEUE_LIMIT
         requested = requested_columns(problem)
@@ -34,7 +38,7 @@ class ElasticTiresias(Allocator):
         if int(((choice == 0) & (problem.smallest > 0)).sum()) > COMPACTION:
             shrunk = np.where(in_top_queue, requested, problem.smallest)
             choice = serve_in_order(problem, order, shrunk, strict=False)
-        return chosen(problem, self.name, _grow(problem, scheduler_state, choice))
+        return _grow(problem, scheduler_state, choice)
 
 
 def _queue_order(problem: Problem, scheduler_state: SchedulerState, in_top_queue: Bools) -> Ints:
@@ -52,6 +56,5 @@ def _grow(problem: Problem, scheduler_state: SchedulerState, choice: Ints) -> In
     offered[rows, choice] = True
     offered[:, 0] = choice == 0
     values = scheduler_state.speed / base_speed[:, None]
-    problem = replace(problem, values=values, offered=offered, current=choice, fallback=choice)
-    upgrades = frontier(problem, problem.share)
-    return apply_steps(problem, upgrades, *ranked_steps(problem, upgrades, problem.share))
+    problem = valued(replace(problem, offered=offered, fallback=choice), values)
+    return climb(problem, problem.share, choice, steepest=False)

@@ -12,9 +12,9 @@ from sizewright.cluster.problem.utilities import progress
 
 
 class ProgressMip(Allocator):
-    """Maximises the sum of the shares of the jobs' work that are done until the next decision.
+    """Maximises the sum of the shares of the jobs' work that are done until the next decision, ends within it included.
 
-    The formulation is a reconstruction, since the paper does not give its own in detail.
+    The formulation is a reconstruction, since the paper does not give its own in detail (see `progress`).
     """
 
     name = "progress-mip"

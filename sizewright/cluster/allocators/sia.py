@@ -8,7 +8,7 @@ import numpy as np
 
 from sizewright.cluster.allocators._base import Allocator, scheduler_state_of, valued
 from sizewright.cluster.allocators.mip import Mip
-from sizewright.cluster.problem.problem import Problem
+from sizewright.cluster.problem.problem import ROUNDING, Bools, Problem
 from sizewright.cluster.problem.solution import Solution
 from sizewright.cluster.problem.utilities import goodput
 
@@ -18,15 +18,39 @@ WAITING_PENALTY = 1.1
 """The penalty of a job that gets nothing, as published."""
 
 
+MAX_GROWTH = 2.0
+"""A job may at most double what it has in one decision, as published."""
+
+
 class Sia(Allocator):
-    """Minimises Σ goodput^−0.5 over the jobs that get something, plus 1.1 for each job that does not."""
+    """Minimises Σ goodput^−0.5 over the jobs that get something, plus 1.1 for each job that does not.
+
+    As in the published scheduler, a job that does not run starts with its smallest size, of any kind, and a running one
+    may at most double. Published is the largest size that a job was profiled at; here it is what the job has.
+    """
 
     name = "sia"
 
     def choose(self, problem: Problem, until: float) -> Solution:
         """See `Allocator`."""
-        relative = goodput(scheduler_state_of(problem, self.name), problem.current, problem.offered)
+        scheduler_state = scheduler_state_of(problem, self.name)
+        problem = replace(problem, offered=_within_reach(problem))
+        relative = goodput(scheduler_state, problem.current, problem.offered)
         with np.errstate(divide="ignore"):
             penalty = np.where(relative > 0, relative, 1.0) ** FAIRNESS_POWER
             values = np.where(relative > 0, WAITING_PENALTY - penalty, 0.0)
         return replace(Mip().choose(valued(problem, values), until), policy=self.name)
+
+
+def _within_reach(problem: Problem) -> Bools:
+    """Return a mask (J, K) of the columns to which each job may go: of each kind at least its smallest."""
+    rows, kinds, units = np.arange(len(problem.current)), problem.kinds, problem.units
+    reach = np.where(problem.current > 0, MAX_GROWTH * units[rows, problem.current], 0.0)[:, None]
+    is_candidate = problem.offered & (np.arange(problem.shape[1]) > 0)
+    allowed = units <= reach * (1 + ROUNDING)
+    for kind in np.unique(kinds):
+        of_kind = np.where(is_candidate & (kinds == kind), units, np.inf)
+        allowed |= np.isfinite(of_kind) & (of_kind == of_kind.min(axis=1, keepdims=True))
+    allowed[rows, problem.floor] = True
+    allowed[:, 0] = True
+    return np.asarray(problem.offered & allowed)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from sizewright.cluster.allocators._admission import admit_shortest_first
 from sizewright.cluster.allocators._base import Allocator
-from sizewright.cluster.allocators._greedy_upgrades import apply_steps, frontier, ranked_steps
-from sizewright.cluster.problem.problem import Problem
+from sizewright.cluster.allocators._greedy_upgrades import climb
+from sizewright.cluster.allocators._settle import kept_or_better, settled
+from sizewright.cluster.problem.problem import Ints, Problem
 from sizewright.cluster.problem.solution import Solution, chosen
 
 
@@ -14,16 +17,18 @@ class SlopeGreedy(Allocator):
 
     With a scheduler state the gain is completion time saved, and each job gets its smallest candidate first, in order
     of the time that it needs (Optimus does not specify the order). A candidate that gains little hides a larger one
-    that gains much.
+    of its kind that gains much.
     """
 
     name = "slope"
     by_value = True
+    steepest: ClassVar[bool] = False
 
     def choose(self, problem: Problem, until: float) -> Solution:
         """See `Allocator`."""
-        if problem.scheduler_state is not None:
-            problem = admit_shortest_first(problem, problem.scheduler_state)
-        upgrades = frontier(problem, problem.share)
-        steps = ranked_steps(problem, upgrades, problem.share)
-        return chosen(problem, self.name, apply_steps(problem, upgrades, *steps))
+        choice = settled(problem, self._decide)
+        return chosen(admit_shortest_first(problem), self.name, choice)
+
+    def _decide(self, problem: Problem) -> Ints:
+        problem = admit_shortest_first(problem)
+        return kept_or_better(problem, climb(problem, problem.share, problem.floor, steepest=self.steepest))

@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from sizewright.cluster.allocators._base import Allocator, scheduler_state_of, valued
-from sizewright.cluster.allocators._greedy_upgrades import apply_steps, frontier, ranked_steps
-from sizewright.cluster.problem.problem import Problem
+from sizewright.cluster.allocators._greedy_upgrades import climb
+from sizewright.cluster.allocators._settle import kept_or_better, settled
+from sizewright.cluster.problem.problem import Floats, Ints, Problem
 from sizewright.cluster.problem.solution import Solution, chosen
 from sizewright.cluster.problem.utilities import trained_s
 
@@ -14,7 +15,7 @@ from sizewright.cluster.problem.utilities import trained_s
 class WeightedGreedy(Allocator):
     """Upgrades by gain of throughput over cost, net of the cost of a change; jobs that are nearly done count more.
 
-    Each job's candidates are its Pareto set of throughput and cost. The weight is 1 over the seconds that the job would
+    Each job goes to the candidate of the greatest gain over cost. The weight is 1 over the seconds that the job would
     still take with its smallest candidate. The paper does not specify its weight: a reconstruction.
     """
 
@@ -22,14 +23,22 @@ class WeightedGreedy(Allocator):
 
     def choose(self, problem: Problem, until: float) -> Solution:
         """See `Allocator`."""
+        choice = settled(problem, self._decide)
+        return chosen(self._by_net_speed(problem), self.name, choice)
+
+    def _decide(self, problem: Problem) -> Ints:
+        problem = self._by_net_speed(problem)
         scheduler_state = scheduler_state_of(problem, self.name)
-        rows = np.arange(len(problem.current))
-        net_speed = (
-            scheduler_state.speed * trained_s(scheduler_state, problem.current) / max(scheduler_state.window_s, 1e-300)
-        )
-        base_speed = np.maximum(scheduler_state.speed[rows, problem.smallest], 1e-300)
-        problem = valued(problem, net_speed / base_speed[:, None])
-        seconds_left = scheduler_state.remaining / base_speed
-        upgrades = frontier(problem, problem.share)
-        steps = ranked_steps(problem, upgrades, problem.share, 1.0 / np.maximum(seconds_left, 1e-300))
-        return chosen(problem, self.name, apply_steps(problem, upgrades, *steps))
+        weight = 1.0 / np.maximum(scheduler_state.remaining / self._base_speed(problem), 1e-300)
+        choice = climb(problem, problem.share, problem.floor, weight=weight)
+        return kept_or_better(problem, choice, weight=weight)
+
+    def _by_net_speed(self, problem: Problem) -> Problem:
+        """Return the problem whose values are speeds relative to the smallest candidate, net of restarts."""
+        scheduler_state = scheduler_state_of(problem, self.name)
+        training_share = trained_s(scheduler_state, problem.current) / max(scheduler_state.window_s, 1e-300)
+        return valued(problem, scheduler_state.speed * training_share / self._base_speed(problem)[:, None])
+
+    def _base_speed(self, problem: Problem) -> Floats:
+        speed = scheduler_state_of(problem, self.name).speed
+        return np.maximum(speed[np.arange(len(speed)), problem.smallest], 1e-300)

@@ -7,13 +7,13 @@ A job that must run does not offer it. Columns that a job does not offer are pad
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
-from sizewright.cluster.problem.scheduler_state import SchedulerState
+from sizewright.cluster.problem.scheduler_state import SchedulerState, units_of
 from sizewright.errors import InputError
 from sizewright.formatting import format_count
 
@@ -107,6 +107,27 @@ class Problem:
         return np.asarray(shares.max(axis=2, initial=0.0))
 
     @cached_property
+    def kinds(self) -> Ints:
+        """(J, K): the kind of each candidate, a number from 0. Candidates that take the same resources are of one kind.
+
+        One GPU of kind a and two of kind b are of two kinds; two and four cores with memory are of one.
+        """
+        codes = (self.needs > 0) @ (1 << np.arange(self.shape[2], dtype=np.int64))
+        return np.asarray(np.unique(codes, return_inverse=True)[1]).reshape(codes.shape)
+
+    @cached_property
+    def has_several_kinds(self) -> Bools:
+        """(J,): True for jobs whose candidates are of several kinds."""
+        is_candidate = self.offered & (np.arange(self.shape[1]) > 0)
+        least = np.where(is_candidate, self.kinds, np.iinfo(np.intp).max).min(axis=1, initial=np.iinfo(np.intp).max)
+        return np.asarray(np.where(is_candidate, self.kinds, -1).max(axis=1, initial=-1) > least)
+
+    @cached_property
+    def units(self) -> Floats:
+        """(J, K): the size of each candidate: its GPUs of all kinds, or its cores without GPUs (see `units_of`)."""
+        return units_of(self.needs, self.resources)
+
+    @cached_property
     def smallest(self) -> Ints:
         """(J,): each job's candidate with the smallest dominant share; 0 if it has none."""
         share = np.where(self.offered, self.share, np.inf)
@@ -128,6 +149,14 @@ class Problem:
             return smallest
         keeps = must_run & (self.current > 0) & self.offered[rows, self.current]
         return np.where(keeps, self.current, smallest)
+
+    def once_chosen(self, choice: Ints) -> Problem:
+        """Return the problem in which the jobs have a choice of columns (J,) already, and nothing else has changed."""
+        problem = replace(self, current=choice, fallback=None)
+        for name in ("share", "kinds", "has_several_kinds", "units", "smallest"):  # these do not depend on it
+            if name in vars(self):
+                vars(problem)[name] = vars(self)[name]
+        return problem
 
     def used(self, choice: Ints) -> Floats:
         """Return how much (R,) of each resource a choice of columns (J,) uses."""

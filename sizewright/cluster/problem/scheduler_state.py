@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -29,7 +30,7 @@ class SchedulerState:
     started_s: Floats
     """(J,): times of the first start; NaN for jobs that never ran."""
     attained: Floats
-    """(J,): attained service so far, in seconds × units of the first resource."""
+    """(J,): attained service so far, in seconds × units (see `units_of`): GPU-seconds, or core-seconds without GPUs."""
     restart_s: Floats
     """(J,): time for which a job does not train when it gets another candidate."""
     requested: Ints
@@ -39,3 +40,18 @@ class SchedulerState:
         """Return the time (J, K) until each job ends with each candidate; inf with nothing."""
         with np.errstate(divide="ignore", invalid="ignore"):
             return np.where(self.speed > 0, self.remaining[:, None] / self.speed, np.inf)
+
+
+def units_of(needs: Floats, resources: Sequence[str]) -> Floats:
+    """Return the size (...) of candidates with `needs` (..., R), in units that do not depend on the kind of a GPU.
+
+    That is the number of GPUs of all kinds; without GPUs, the cores; without cores, the first other resource that is
+    needed. Attained service is counted in these units, as Tiresias (NSDI 2019) counts GPUs × seconds.
+    """
+    kinds = [name.split(":")[0] for name in resources]
+    ranked = [name for name in ("gpu", "cpu") if name in kinds] + [n for n in resources if n.split(":")[0] not in ("gpu", "cpu")]
+    amounts = np.zeros((*needs.shape[:-1], len(ranked) + 1))
+    for i, name in enumerate(ranked):
+        amounts[..., i] = needs[..., [r for r, kind in enumerate(kinds) if name in (kind, resources[r])]].sum(axis=-1)
+    first_needed = (amounts > 0).argmax(axis=-1)
+    return np.asarray(np.take_along_axis(amounts, first_needed[..., None], axis=-1)[..., 0])

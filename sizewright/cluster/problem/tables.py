@@ -10,7 +10,7 @@ import numpy as np
 
 from sizewright.cluster.problem.candidates import CapacityLimits, JobTable, needs_of, select_candidates
 from sizewright.cluster.problem.problem import Floats, Problem
-from sizewright.cluster.problem.scheduler_state import SchedulerState
+from sizewright.cluster.problem.scheduler_state import SchedulerState, units_of
 from sizewright.cluster.problem.utilities import completion_saved, progress
 from sizewright.errors import InputError
 from sizewright.spec import Allocation, Candidate, LeftOut
@@ -126,7 +126,7 @@ def _problem(
         work=work,
         arrived_s=arrived_s,
         started_s=np.where(current > 0, now_s - ran_s, np.nan),
-        attained=ran_s * needs[rows, current, 0],
+        attained=ran_s * units_of(needs[rows, current], resources),
         restart_s=restart_s,
         requested=requested,
     )

@@ -43,7 +43,7 @@ class Settings:
     until_s: float | None = None
     """The simulation ends at this time; absent, when all jobs have ended."""
     failures_a_day: float = 0.0
-    """Failure rate per unit of the first resource in use."""
+    """Failure rate per unit in use: per GPU, or per core of jobs without GPUs."""
     saved_every_s: float = 1800.0
     """Time between checkpoints; a failure loses the work since the last one."""
     time_limit_s: float = 1.0
@@ -82,7 +82,7 @@ class Simulation:
         self.note_counts = Counter[str]()
         """The notes of the policy's solutions, and in how many decisions each occurred."""
         self.lifetime = self._draw_lifetimes(len(self.workload))
-        """(N,): seconds × units of the first resource after which each job fails next."""
+        """(N,): seconds × units in use after which each job fails next."""
         self.offered_s = np.zeros(len(self.workload.resources))
         self.decided_s = -np.inf
         self.decided_for = (0, 0)
@@ -138,7 +138,7 @@ class Simulation:
 
     def _until_failure_s(self, running: Ints) -> Floats:
         """Return the seconds (n,) until each of the running jobs (n,) fails."""
-        units = self.workload.needs[running, self.state.column[running], 0]
+        units = self.state.units[running, self.state.column[running]]
         return np.asarray((self.lifetime[running] - self.state.hazard_s[running]) / np.maximum(units, 1e-300))
 
     def _fail_jobs(self) -> None:
@@ -152,7 +152,7 @@ class Simulation:
             self.lifetime[job] = self._draw_lifetimes(1)[0]
 
     def _draw_lifetimes(self, count: int) -> Floats:
-        """Draw seconds × units of the first resource until a failure (count,); inf if there are no failures."""
+        """Draw seconds × units in use until a failure (count,); inf if there are no failures."""
         rate = self.settings.failures_a_day / 86400
         return self.rng.exponential(1 / rate, count) if rate else np.full(count, np.inf)
 

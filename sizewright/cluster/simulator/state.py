@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from sizewright.cluster.problem.problem import Floats, Ints
+from sizewright.cluster.problem.scheduler_state import units_of
 from sizewright.cluster.simulator.workload import Workload
 
 
@@ -25,7 +26,10 @@ class SimulationState:
         self.finished_s = np.full(N, np.nan)
         self.waited_s = np.zeros(N)
         self.ran_s = np.zeros(N)
+        self.units = units_of(workload.needs, workload.resources)
+        """(N, K): the size of each candidate: its GPUs, or its cores without GPUs."""
         self.attained = np.zeros(N)
+        """(N,): seconds × units in use."""
         self.served = np.zeros((N, len(workload.resources)))
         """(N, R): ∫ allocated dt of each job."""
         self.preemptions = np.zeros(N, dtype=np.intp)
@@ -33,7 +37,7 @@ class SimulationState:
         self.failures = np.zeros(N, dtype=np.intp)
         self.since_save_s: Floats = np.zeros(N)
         self.hazard_s: Floats = np.zeros(N)
-        """(N,): seconds × units of the first resource since a job last failed."""
+        """(N,): seconds × units in use since a job last failed."""
         self.used = np.zeros(len(workload.resources))
         """(R,): ∫ allocated dt, while jobs arrive."""
         last_s = float(workload.arrived_s[-1]) if N else 0.0
@@ -79,9 +83,10 @@ class SimulationState:
         needs = self.workload.needs[jobs, column[runs]]
         if self.now_s < self.counted_until_s:
             self.used += allocated_s @ needs
-        self.attained[jobs] += allocated_s * needs[:, 0]
+        units = self.units[jobs, column[runs]]
+        self.attained[jobs] += allocated_s * units
         self.served[jobs] += allocated_s[:, None] * needs
-        self.hazard_s[jobs] += allocated_s * needs[:, 0]
+        self.hazard_s[jobs] += allocated_s * units
         self.ran_s[jobs] += allocated_s
         self.since_save_s[jobs] += trained_s
         self.remaining[jobs] = np.where(ended, 0.0, self.remaining[jobs] - trained_s * self.speed_of(jobs))
