@@ -38,9 +38,7 @@ def frontier(problem: Problem, size: Floats) -> GreedyUpgrades:
     return _upgrades(problem.utilities, size, problem.floor, np.zeros(size.shape, dtype=np.intp))
 
 
-def climb(
-    problem: Problem, size: Floats, start: Ints, *, steepest: bool = True, weight: Floats | None = None
-) -> Ints:
+def climb(problem: Problem, size: Floats, start: Ints, *, steepest: bool = True, weight: Floats | None = None) -> Ints:
     """Return `start` (J,) after upgrades, the greatest gain per `size` (J, K) first, until no better candidate fits.
 
     If `steepest`, a job goes straight to the candidate of its greatest gain per size, else to the next larger one of

@@ -49,7 +49,9 @@ def units_of(needs: Floats, resources: Sequence[str]) -> Floats:
     needed. Attained service is counted in these units, as Tiresias (NSDI 2019) counts GPUs × seconds.
     """
     kinds = [name.split(":")[0] for name in resources]
-    ranked = [name for name in ("gpu", "cpu") if name in kinds] + [n for n in resources if n.split(":")[0] not in ("gpu", "cpu")]
+    ranked = [name for name in ("gpu", "cpu") if name in kinds] + [
+        n for n in resources if n.split(":")[0] not in ("gpu", "cpu")
+    ]
     amounts = np.zeros((*needs.shape[:-1], len(ranked) + 1))
     for i, name in enumerate(ranked):
         amounts[..., i] = needs[..., [r for r, kind in enumerate(kinds) if name in (kind, resources[r])]].sum(axis=-1)
