@@ -70,5 +70,5 @@ class Tiresias(Allocator):
         """Return the jobs in the order in which they are served; those new in a queue are the last in it."""
         arrived_s = scheduler_state_of(problem, self.name).arrived_s
         known = [self._places.get(name, (-1, 0)) for name in names]
-        place = [p if q == now else math.inf for (q, p), now in zip(known, queue.tolist(), strict=True)]
+        place = np.array([p if q == now else math.inf for (q, p), now in zip(known, queue.tolist(), strict=True)])
         return np.lexsort((arrived_s, problem.current == 0, place, queue))
