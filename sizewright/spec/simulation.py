@@ -34,9 +34,9 @@ class JobOutcome(Record):
     finished_s: float | None = Field(default=None, description="absent if it did not end")
     waited_s: float = Field(description="without an allocation, in all")
     ran_s: float = Field(description="with one, in all; pauses at starts and changes included")
-    preemptions: int
-    changes: int = Field(description="of its size while it ran")
-    failures: int
+    preemptions: int = Field(description="how often it was stopped for other jobs")
+    changes: int = Field(description="how often its size changed while it ran")
+    failures: int = Field(description="how often it failed and began again from its last save")
     attained: dict[str, float] = Field(description="units × seconds that it had, by resource")
 
 
