@@ -163,7 +163,7 @@ def _stages(case: Case) -> dict[str, float]:
         trace.jobs, ["core"], trace.arrived_s, trace.duration_s,
         trace.duration_s * rng.lognormal(0, elasticity.error, N), _speed(multiples, powers[:, None]), needs, offered,
         np.full(N, column), np.ones(multiples.shape, dtype=np.intp), np.ones(N, dtype=np.intp),
-        np.full(N, elasticity.change_s), np.full(N, elasticity.restart_s),
+        np.full(N, elasticity.change_s), np.full(N, elasticity.restart_s), np.full(N, elasticity.start_up_s),
     )  # fmt: skip
     policy = get_allocator("default" if case.policy == "stages" else "fifo")
     settings = replace(SETTINGS, preempts=case.policy == "stages")

@@ -55,6 +55,7 @@ def simulate(
     settings: Settings | None = None,
     loans: Loans | None = None,
     decisions: bool = False,
+    outcomes: bool = False,
     parallel: bool = False,
     address: str | None = None,
     progress: Progress | None = None,
@@ -71,8 +72,8 @@ def simulate(
     match. `elasticity` is the distribution that speeds are drawn from; `curves` replaces it with a CSV file, a
     recommendation, or functions. `columns` maps column names of the trace to the standard ones, where they are not
     recognised. With `parallel`, or the `address` of a Ray cluster, runs are executed side by side on Ray. With
-    `decisions` the runs hold their single decisions. `progress` is called with each finished run and
-    the number of all runs.
+    `decisions` the runs hold their single decisions, with `outcomes` what became of each job. `progress` is called with
+    each finished run and the number of all runs.
 
     Raises InputError for an invalid trace, policy or setting, MissingExtraError without ray.
     """
@@ -110,7 +111,7 @@ def simulate(
         for policy in allocators
     ]
     loaded_curves = read_curves(curves) if isinstance(curves, str | Path) else curves
-    run = partial(_run, selected, loaded_curves, resources, decisions)
+    run = partial(_run, selected, loaded_curves, resources, {"decisions": decisions, "outcomes": outcomes})
     if parallel or address:
         from sizewright.api.sweeps import on_ray
 
@@ -185,10 +186,10 @@ def _servers(cluster: Cluster, resources: Sequence[str]) -> Servers:
 
 
 def _run(
-    trace: Trace, curves: Sequence[Curve] | None, resources: Sequence[str], decisions: bool, scenario: Scenario
+    trace: Trace, curves: Sequence[Curve] | None, resources: Sequence[str], kept: dict[str, bool], scenario: Scenario
 ) -> tuple[SimulatedRun, tuple[str, ...]]:
     result = simulate_scenario(trace, scenario, curves)
-    return run_of(result, resources, decisions=decisions), result.notes
+    return run_of(result, resources, **kept), result.notes
 
 
 def _run_serially(run: Callable[[Scenario], T], scenarios: Sequence[Scenario]) -> Iterator[T]:
@@ -216,6 +217,7 @@ def _collect(
 def _assumptions(trace: Trace, base: Scenario, has_curves: bool) -> tuple[str, ...]:
     """Return sentences on what the trace does not contain and the simulation assumes."""
     e = base.elasticity
+    stated = ", unless the trace states it" if trace.pauses else ""
     assumptions = ["no job is elastic"]
     if e.share:
         sizes = ", ".join(f"{multiple:g}" for multiple in e.multiples)
@@ -226,7 +228,11 @@ def _assumptions(trace: Trace, base: Scenario, has_curves: bool) -> tuple[str, .
             f"speeds grow as a power of the size; the exponent is drawn for each job, {low:g} to {high:g}"
         )
     assumptions.append(f"policies know durations with a lognormal error of {e.error:g}")
-    assumptions.append(f"a change takes {e.change_s:g} s, a restart {e.restart_s:g} s")
+    assumptions.append(
+        f"a start takes {e.start_up_s:g} s, a change {e.change_s:g} s, a restart {e.restart_s:g} s{stated}"
+    )
+    if (clock_s := base.settings.clock_s) is not None:
+        assumptions.append(f"decisions are made every {clock_s:g} s only")
     if base.jobs:
         assumptions.append(
             f"{format_count(base.jobs, 'job')} are drawn from {len(trace):,}, "

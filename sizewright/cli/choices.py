@@ -19,8 +19,8 @@ EXECUTORS = (
 )
 MODELS = ("default", "phases", "dlrover", "optimus", "ernest", "usl", "allreduce", "gp", "lightgbm")
 POLICIES = (
-    "default", "fifo", "sjf", "doubling", "slope", "hull", "dynamic", "mip", "lagrangian", "weighted-greedy",
-    "progress-mip", "elastic-tiresias", "aryl", "sia",
+    "default", "fifo", "fifo-backfill", "sjf", "srsf", "tiresias", "doubling", "slope", "hull", "dynamic", "mip",
+    "lagrangian", "weighted-greedy", "progress-mip", "elastic-tiresias", "aryl", "sia",
 )  # fmt: skip
 EXECUTOR_GROUP = "sizewright.executors"  # entry-point groups of other packages
 MODEL_GROUP = "sizewright.models"

@@ -89,8 +89,32 @@ def simulate(
     ] = None,
     every: Annotated[
         float,
-        typer.Option("--every", metavar="TIME", parser=read_seconds(), help="Time between decisions, such as 5m."),
+        typer.Option(
+            "--every", metavar="TIME", parser=read_seconds(), help="Minimum time between decisions, such as 5m."
+        ),
     ] = 300.0,
+    clock: Annotated[
+        Number,
+        typer.Option(
+            "--clock", metavar="TIME", parser=read_seconds(), help="Decide at multiples of this time only, such as 6m."
+        ),
+    ] = None,
+    start_up: Annotated[
+        float,
+        typer.Option(
+            "--start-up", metavar="TIME", parser=read_seconds(), help="Time until a job trains after its first start."
+        ),
+    ] = 0.0,
+    change: Annotated[
+        float,
+        typer.Option("--change", metavar="TIME", parser=read_seconds(), help="Pause of a job whose size changes."),
+    ] = 10.0,
+    restart: Annotated[
+        float,
+        typer.Option(
+            "--restart", metavar="TIME", parser=read_seconds(), help="Pause of a job that starts again, or has failed."
+        ),
+    ] = 63.0,
     until: Annotated[
         Number,
         typer.Option("--until", metavar="TIME", parser=read_days, help="End after this time: 30d, 36h, or days."),
@@ -121,6 +145,12 @@ def simulate(
     ] = False,
     address: RayAddress = None,
     decisions: DecisionsFile = None,
+    outcomes: Annotated[
+        Text,
+        typer.Option(
+            "--outcomes", metavar="FILE", help="Write what became of each job to this .csv, .json or .parquet file."
+        ),
+    ] = None,
     figure: Annotated[
         Text, typer.Option("--figure", help="Draw the results into this file (.png, .svg, .pdf).")
     ] = None,
@@ -140,6 +170,8 @@ def simulate(
 
     if figure:
         _check_figure(figure)
+    if outcomes:
+        _check_table(outcomes)
     with Bar("simulating") as bar:
         answer = api.simulate(
             trace,
@@ -153,15 +185,24 @@ def simulate(
             cluster=cluster,
             mixes=mixes,
             curves=curves,
-            elasticity=Elasticity(share=elastic, multiples=tuple(_numbers(sizes, "--sizes") or ()), error=error),
+            elasticity=Elasticity(
+                share=elastic,
+                multiples=tuple(_numbers(sizes, "--sizes") or ()),
+                error=error,
+                start_up_s=start_up,
+                change_s=change,
+                restart_s=restart,
+            ),
             settings=Settings(
                 every_s=every,
+                clock_s=clock,
                 until_s=until * 86400 if until is not None else None,
                 preempts=not keeps,
                 failures_a_day=failures,
             ),
             loans=_loans(inference, server, demand, reclaim),
             decisions=bool(decisions),
+            outcomes=bool(outcomes),
             parallel=parallel,
             address=address,
             progress=_RunPrinter(bar),
@@ -170,6 +211,8 @@ def simulate(
         _draw(answer, figure)
     if decisions:
         answer = _write_decisions(answer, decisions)
+    if outcomes:
+        answer = _write_outcomes(answer, outcomes)
     show(answer, output, lambda console: _print(console, answer))
 
 
@@ -247,6 +290,39 @@ def _write_decisions(answer: SimulationAnswer, path: str) -> SimulationAnswer:
     return answer.model_copy(update={"runs": runs})
 
 
+def _write_outcomes(answer: SimulationAnswer, path: str) -> SimulationAnswer:
+    """Write the outcomes of the jobs to a table, and return the answer without them."""
+    from pathlib import Path
+
+    from sizewright.cli.output import stderr, writing
+
+    table = answer.outcomes_frame()
+    with writing(path) as file:
+        match Path(path).suffix.lower():
+            case ".csv":
+                table.to_csv(file, index=False)
+            case ".json":
+                table.to_json(file, orient="records", indent=1)
+            case _:
+                table.to_parquet(file, index=False)
+    stderr().print(f"{format_count(len(table), 'outcome')} in {path}")
+    runs = tuple(run.model_copy(update={"outcomes": ()}) for run in answer.runs)
+    return answer.model_copy(update={"runs": runs})
+
+
+def _check_table(path: str) -> None:
+    """Raise an error before the simulation, which may take long, if the table cannot be written."""
+    from pathlib import Path
+
+    from sizewright.errors import InputError
+
+    if Path(path).suffix.lower() not in (".csv", ".json", ".parquet"):
+        raise InputError(
+            f"The table {path} has an unsupported format.", "Use a name that ends in .csv, .json or .parquet."
+        )
+    _check_parents(path)
+
+
 def _check_figure(path: str) -> None:
     """Raise an error before the simulation, which may take long, if the figure cannot be drawn."""
     import importlib.util
@@ -256,10 +332,18 @@ def _check_figure(path: str) -> None:
 
     if Path(path).suffix not in (".png", ".svg", ".pdf"):
         raise InputError(f"The figure {path} has an unsupported format.", "Use a name that ends in .png, .svg or .pdf.")
-    if any(each.exists() and not each.is_dir() for each in Path(path).expanduser().absolute().parents):
-        raise InputError(f"Cannot write {path}: its parent is not a folder.", "Name another file.")
+    _check_parents(path)
     if importlib.util.find_spec("matplotlib") is None:
         raise MissingExtraError("plots", "matplotlib")
+
+
+def _check_parents(path: str) -> None:
+    from pathlib import Path
+
+    from sizewright.errors import InputError
+
+    if any(each.exists() and not each.is_dir() for each in Path(path).expanduser().absolute().parents):
+        raise InputError(f"Cannot write {path}: its parent is not a folder.", "Name another file.")
 
 
 def _draw(answer: SimulationAnswer, path: str) -> None:

@@ -10,7 +10,7 @@ from sizewright.cluster.problem.solution import Solution
 from sizewright.cluster.problem.tables import JobTables
 from sizewright.formatting import format_percent
 
-REQUEST_POLICIES = ("fifo", "sjf")
+REQUEST_POLICIES = ("fifo", "fifo-backfill", "sjf", "srsf", "tiresias")
 """Policies that give each job what it requests, or nothing."""
 
 
@@ -20,7 +20,7 @@ def explain(tables: JobTables, answer: Solution, job: int) -> str:
     if job in answer.released:
         return "The jobs that must not wait do not all fit, and this is one of those that make room."
     requested = problem.scheduler_state.requested[job] if problem.scheduler_state is not None else None
-    if column and column == requested and answer.policy in REQUEST_POLICIES:
+    if column and column == requested and answer.policy.split(":")[0] in REQUEST_POLICIES:
         return "This is what the job requests."
     ahead = answer.ahead(problem, job)
     if not ahead:

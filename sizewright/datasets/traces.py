@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +25,8 @@ LONGEST_S = 1e10
 """The greatest length of a trace: three centuries."""
 
 
+PAUSES = ("start_up_s", "change_s", "restart_s")
+"""Columns of times for which a job does not train: after its first start, a change of its size, and a restart."""
 LEFT_OUT = "left out since"
 """The column in which a reader states why a job is left out, such as "never ran"; empty for other jobs."""
 
@@ -42,6 +44,8 @@ class Trace:
     """Amounts (N,) of each resource: cores, bytes, GPUs."""
     notes: tuple[str, ...] = ()
     """Notes on rows that were left out or corrected, with the reason."""
+    pauses: dict[str, Floats] = field(default_factory=dict)
+    """Pauses (N,) by the names in `PAUSES`; NaN for jobs that state none."""
 
     def __len__(self) -> int:
         return len(self.jobs)
@@ -54,12 +58,18 @@ class Trace:
         """Return the selected jobs; their times count from `from_s`."""
         needs = {name: amounts[rows] for name, amounts in self.needs.items()}
         jobs = tuple(self.jobs[i] for i in rows)
-        return Trace(jobs, self.arrived_s[rows] - from_s, self.duration_s[rows], needs, self.notes)
+        pauses = {name: pause_s[rows] for name, pause_s in self.pauses.items()}
+        return Trace(jobs, self.arrived_s[rows] - from_s, self.duration_s[rows], needs, self.notes, pauses)
+
+    def pauses_of(self, name: str, default_s: float) -> Floats:
+        """Return the pauses (N,) of that name in seconds, `default_s` for jobs that state none."""
+        stated = self.pauses.get(name, np.full(len(self), np.nan))
+        return np.where(np.isnan(stated), default_s, stated)
 
 
 _PLAIN = known(
     "trace",
-    ("job", "arrived_s", "duration_s", "gpu", "cpu", "memory_bytes"),
+    ("job", "arrived_s", "duration_s", "gpu", "cpu", "memory_bytes", *PAUSES),
     {
         "job": "job_id jobid id name job_name",
         "arrived_s": "arrived arrival arrival_s arrival_time submit submit_s submit_time submitted submitted_at "
@@ -68,6 +78,9 @@ _PLAIN = known(
         "gpu": "gpus num_gpus num_gpu n_gpus gpu_num gpu_count",
         "cpu": "cpus cores num_cpus num_cpu n_cpus cpu_num cpu_count vcpus num_cores",
         "memory_bytes": "memory mem mem_bytes ram",
+        "start_up_s": "start_up startup startup_s start_up_time startup_time",
+        "change_s": "change_time",
+        "restart_s": "restart_time",
     },
 )
 
@@ -150,6 +163,9 @@ _FAULTS: dict[str, Callable[[pd.DataFrame, list[str]], pd.Series]] = {
     "an amount of a resource that is not a number": lambda frame, resources: frame[resources].isna().any(axis=1),
     "a negative amount of a resource": lambda frame, resources: (frame[resources] < 0).any(axis=1),
     "nothing of any resource": lambda frame, resources: ~(frame[resources] > 0).any(axis=1),
+    "a pause that is negative or not a number": lambda frame, _: (
+        (frame[_pauses_in(frame)] < 0) | np.isinf(frame[_pauses_in(frame)])
+    ).any(axis=1),
     "the name of an earlier one": lambda frame, _: frame["job"].duplicated(),
 }
 
@@ -170,7 +186,10 @@ def _tidy(frame: pd.DataFrame, notes: list[str], source: str) -> Trace:
     )
     amounts = amounts.mask(cells.isna(), 0.0)  # empty means 0; other text that is not a number stays unknown
     durations = _numbers(frame["duration_s"], parse_seconds)
-    frame = frame[["job"]].assign(arrived_s=arrived, duration_s=durations).join(amounts)
+    stated = frame[_pauses_in(frame)].replace(r"^\s*$", np.nan, regex=True)
+    pauses = stated.apply(lambda column: _numbers(column, parse_seconds))
+    pauses = pauses.mask(pauses.isna() & stated.notna(), -1.0)  # text that is not a time is no pause
+    frame = frame[["job"]].assign(arrived_s=arrived, duration_s=durations).join(amounts).join(pauses)
     for reason, fault in _FAULTS.items():
         wrong = fault(frame, resources)
         if wrong.any():
@@ -262,7 +281,12 @@ def _sorted(frame: pd.DataFrame, resources: list[str], notes: list[str], source:
         )
     amounts = {name: frame[name].to_numpy(float) for name in resources}
     jobs = tuple(frame["job"].astype(str))
-    return Trace(jobs, arrived - arrived[0], frame["duration_s"].to_numpy(float), amounts, tuple(notes))
+    pauses = {name: frame[name].to_numpy(float) for name in _pauses_in(frame)}
+    return Trace(jobs, arrived - arrived[0], frame["duration_s"].to_numpy(float), amounts, tuple(notes), pauses)
+
+
+def _pauses_in(frame: pd.DataFrame) -> list[str]:
+    return [name for name in PAUSES if name in frame]
 
 
 @dataclass(frozen=True)

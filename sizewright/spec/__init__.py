@@ -27,7 +27,13 @@ from sizewright.spec.recommendation import (
     Remedy,
     SimilarJob,
 )
-from sizewright.spec.simulation import SimulatedDecision, SimulatedRun, SimulationAnswer, SimulationRow
+from sizewright.spec.simulation import (
+    JobOutcome,
+    SimulatedDecision,
+    SimulatedRun,
+    SimulationAnswer,
+    SimulationRow,
+)
 from sizewright.spec.table_placement import PlacedServer, TablePart, TablePlacement
 from sizewright.spec.torchrec_calibration import CalibrationPlan, TorchrecCalibration
 
@@ -60,6 +66,7 @@ __all__ = [
     "Handle",
     "HostKind",
     "Job",
+    "JobOutcome",
     "LeftOut",
     "LimitedBy",
     "MeasuredThroughput",

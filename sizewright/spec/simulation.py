@@ -25,6 +25,21 @@ class SimulatedDecision(Record):
     gap: float | None = Field(default=None, description="upper bound of the optimality gap, as a share of the value")
 
 
+class JobOutcome(Record):
+    """What became of one job in a simulated run."""
+
+    job: str
+    arrived_s: float
+    started_s: float | None = Field(default=None, description="its first start; absent if it never ran")
+    finished_s: float | None = Field(default=None, description="absent if it did not end")
+    waited_s: float = Field(description="without an allocation, in all")
+    ran_s: float = Field(description="with one, in all; pauses at starts and changes included")
+    preemptions: int = Field(description="how often it was stopped for other jobs")
+    changes: int = Field(description="how often its size changed while it ran")
+    failures: int = Field(description="how often it failed and began again from its last save")
+    attained: dict[str, float] = Field(description="units × seconds that it had, by resource")
+
+
 class SimulatedRun(Record):
     """The run of a trace under one policy, at one load, with one seed."""
 
@@ -35,6 +50,7 @@ class SimulatedRun(Record):
     figures: dict[str, float] = Field(description="times in seconds; shares of 1")
     completion_s: tuple[float, ...] = Field(default=(), description="percentiles 0 to 100 of the completion times")
     decisions: tuple[SimulatedDecision, ...] = Field(default=(), description="where they were asked for")
+    outcomes: tuple[JobOutcome, ...] = Field(default=(), description="of each job, where they were asked for")
 
 
 class SimulationRow(Record):
@@ -69,4 +85,14 @@ class SimulationAnswer(Answer):
             | {f"{name}_lower": estimate.lower for name, estimate in row.figures.items()}
             | {f"{name}_upper": estimate.upper for name, estimate in row.figures.items()}
             for row in self.rows
+        )
+
+    def outcomes_frame(self) -> pd.DataFrame:
+        """Return one row per job of each run, where `outcomes` were asked for; `attained_…` are units × seconds."""
+        return frame(
+            {"policy": run.policy, "load": run.load, "seed": run.seed}
+            | each.model_dump(exclude={"attained"})
+            | {f"attained_{resource}": service for resource, service in each.attained.items()}
+            for run in self.runs
+            for each in run.outcomes
         )

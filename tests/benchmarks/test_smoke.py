@@ -13,7 +13,13 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 NAMES = sorted(path.stem for path in (ROOT / "benchmarks").glob("[a-z]*.py"))
-NEEDED_DATA = {"cluster": "data/philly", "simulator": "data/philly", "executors": "crds", "kubernetes": "crds"}
+NEEDED_DATA = {
+    "cluster": "data/philly",
+    "simulator": "data/philly",
+    "simulator_validation": "data/muri",
+    "executors": "crds",
+    "kubernetes": "crds",
+}
 NEEDED_PACKAGES: dict[str, Sequence[str]] = {
     "allocators": ["highspy", "ortools"],
     "executors": ["jsonschema"],

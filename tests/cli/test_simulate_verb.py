@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 import yaml
 
@@ -185,3 +186,37 @@ def test_cluster_on_which_no_job_fits_is_refused(trace: Path, call: Callable[...
 def test_cluster_without_a_required_resource_is_refused(trace: Path, call: Callable[..., Any]) -> None:
     Path("cluster.yaml").write_text("hosts: [{kind: s, cpu: 8, memory: 8Gi}]")
     assert "need gpu, and the cluster has none" in call("simulate", trace, "--cluster", "cluster.yaml").err
+
+
+@pytest.mark.parametrize("name", ["outcomes.csv", "outcomes.json", "outcomes.parquet"])
+def test_outcomes_of_the_jobs_are_written_in_the_format_of_the_name(
+    trace: Path, call: Callable[..., Any], name: str
+) -> None:
+    answer = simulate(call, "--policy", "sjf,tiresias:10m:1h", "--clock", "6m", "--start-up", "30s", "--outcomes", name)
+    read = {"csv": pd.read_csv, "json": pd.read_json, "parquet": pd.read_parquet}[name.rpartition(".")[2]]
+    table = read(name)
+    assert table.groupby("policy").size().to_dict() == {"sjf": 80, "tiresias:600:3600": 80}
+    assert not answer.runs[0].outcomes
+    assert (table["started_s"] % 360 == 0).all()
+    waited_s = table["waited_s"].groupby(table["policy"]).mean()
+    assert waited_s["sjf"] == pytest.approx(answer.runs[0].figures["queueing_s"])
+    assert "decisions are made every 360 s only" in answer.assumptions
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("--clock", "0"), "clock must tick at intervals above 0 s, got 0"),
+        (("--clock=-5",), "it is negative"),
+        (("--start-up=-5s",), "it is negative"),
+        (("--outcomes", "jobs.txt"), "unsupported format"),
+        (("--outcomes", "trace.csv/jobs.csv"), "its parent is not a folder"),
+        (("--policy", "tiresias:9:3"), "must be above 0 and rise"),
+    ],
+)
+def test_invalid_clock_pause_file_and_threshold_are_explained(
+    trace: Path, call: Callable[..., Any], options: tuple[str, ...], message: str
+) -> None:
+    result = call("simulate", trace, *options)
+    assert result.code != 0
+    assert message in " ".join(result.err.split())

@@ -9,7 +9,7 @@ from sizewright.cluster.simulator.workload import Workload
 
 def workload_of(
     work: object, *, arrived: object = 0.0, power: float = 0.8, sizes: object = (1, 2, 4, 8), elastic: object = True,
-    change_s: float = 0.0, restart_s: float = 0.0, asked: int = 1,
+    change_s: float = 0.0, restart_s: float = 0.0, start_up_s: float = 0.0, asked: int = 1,
 ) -> Workload:  # fmt: skip
     """Return jobs of one resource whose speed is size**power; each requests its size number `asked`, from 1."""
     w = np.atleast_1d(np.asarray(work, float))
@@ -23,6 +23,7 @@ def workload_of(
         speed=np.tile(np.where(s > 0, s**power, 0.0), (N, 1)), needs=np.tile(s[:, None], (N, 1, 1)), offered=offered,
         requested=np.full(N, asked), replicas=np.tile(s.astype(np.intp), (N, 1)),
         base=np.where(fixed, int(s[asked]), int(s[1])), change_s=np.full(N, change_s), restart_s=np.full(N, restart_s),
+        start_up_s=np.full(N, start_up_s),
     )  # fmt: skip
 
 

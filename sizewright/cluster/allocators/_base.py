@@ -23,7 +23,7 @@ FLOOR_LIMIT_S = 0.5
 class Allocator:
     """Chooses one column for each job. Subclasses implement `choose`, which gets problems whose floor fits."""
 
-    name: ClassVar[str]
+    name: str
     by_value: ClassVar[bool] = False
     """True if it accepts a problem without a scheduler state and maximises its values."""
     rigid: ClassVar[bool] = False
@@ -32,6 +32,11 @@ class Allocator:
     """True if the first job that does not fit lets those behind it wait."""
     one_kind: ClassVar[bool] = False
     """True if it is made for candidates of one kind (`Problem.kinds`): it refuses a job that could use several."""
+
+    @classmethod
+    def of_settings(cls, text: str) -> Allocator:
+        """Return the policy with settings, which follow its name and a colon. Raises InputError if it has none."""
+        raise InputError(f"The policy {cls.name} has no settings, got {text!r}.", f"Write {cls.name} alone.")
 
     def __call__(self, problem: Problem, time_limit_s: float = 10.0) -> Solution:
         """Return a solution within the capacity.

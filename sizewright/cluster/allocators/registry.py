@@ -9,7 +9,10 @@ from sizewright.plugins import Plugins
 ALLOCATORS = {
     "default": "sizewright.cluster.allocators.default:Default",
     "fifo": "sizewright.cluster.allocators.fifo:Fifo",
+    "fifo-backfill": "sizewright.cluster.allocators.fifo_backfill:FifoBackfill",
     "sjf": "sizewright.cluster.allocators.shortest_first:ShortestFirst",
+    "srsf": "sizewright.cluster.allocators.srsf:ShortestService",
+    "tiresias": "sizewright.cluster.allocators.tiresias:Tiresias",
     "doubling": "sizewright.cluster.allocators.doubling:Doubling",
     "slope": "sizewright.cluster.allocators.slope:SlopeGreedy",
     "hull": "sizewright.cluster.allocators.hull:HullGreedy",
@@ -37,10 +40,15 @@ def allocator_names() -> tuple[str, ...]:
 
 
 def get_allocator(policy: str | Allocator) -> Allocator:
-    """Return a new allocator of this name, or the allocator that is given. Raises InputError for an unknown name."""
+    """Return a new allocator of this name, or the allocator that is given.
+
+    Settings may follow the name and a colon: the thresholds of `tiresias:3250:7200`. Raises InputError for an unknown
+    name, and for settings that the policy does not have.
+    """
     if isinstance(policy, Allocator):
         return policy
     if not isinstance(policy, str):
         raise InputError(f"{policy!r} is not a policy.", "Give a name, or an instance of a subclass of Allocator.")
-    allocator: Allocator = _ALLOCATORS.find(policy)()
-    return allocator
+    name, colon, settings = policy.partition(":")
+    found: type[Allocator] = _ALLOCATORS.find(name)
+    return found.of_settings(settings) if colon else found()

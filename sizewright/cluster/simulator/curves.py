@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -108,14 +108,21 @@ class Elasticity:
     """Range of the exponents of power laws if no curves are given; an assumption, since no trace has them."""
     error: float = 0.5
     """Standard deviation of the logarithm of the estimated work over the true work."""
+    start_up_s: float = 0.0
+    """Time for which a job does not train after its first start. The trace may state its own for a job."""
     change_s: float = 10.0
-    """Time for which a job does not train when it is scaled."""
+    """Time for which a job does not train when it is scaled. The trace may state its own for a job."""
     restart_s: float = 63.0
-    """Time for which a job does not train after it was stopped or failed; that of Aryl's preemptions."""
+    """Time for which a job does not train after it was stopped or failed; that of Aryl's preemptions. The trace may
+    state its own for a job."""
 
     def __post_init__(self) -> None:
         if not (np.isfinite(self.error) and self.error >= 0):
             raise InputError(f"The error must be 0 or more, got {self.error:g}.", "Give 0 or more, such as 0.5.")
+        for name in ("start_up_s", "change_s", "restart_s"):
+            value = getattr(self, name)
+            if not (np.isfinite(value) and value >= 0):
+                raise InputError(f"{name} must be 0 or more, got {value:g}.", "Give seconds, 0 or more.")
         if not 0 <= self.share <= 1:
             raise InputError(f"The elastic share must lie between 0 and 1, got {self.share:g}.", "Give 0 to 1.")
         sizes = self.multiples
@@ -171,8 +178,9 @@ def workload_of(
         requested=np.full(N, requested),
         replicas=replicas,
         base=np.where(offered & (replicas > 0), replicas, np.iinfo(np.intp).max).min(axis=1),
-        change_s=np.full(N, elasticity.change_s),
-        restart_s=np.full(N, elasticity.restart_s),
+        change_s=trace.pauses_of("change_s", elasticity.change_s),
+        restart_s=trace.pauses_of("restart_s", elasticity.restart_s),
+        start_up_s=trace.pauses_of("start_up_s", elasticity.start_up_s),
     )
 
 
@@ -198,4 +206,4 @@ def resample_trace(trace: Trace, jobs: int, *, seed: int = 0) -> tuple[Trace, fl
     order = np.argsort(arrived_s, kind="stable")
     sample = trace.pick(rows[order])
     names = tuple(f"{name}-{number}" for number, name in enumerate(sample.jobs))
-    return Trace(names, arrived_s[order], sample.duration_s, sample.needs, sample.notes), jobs / len(trace)
+    return replace(sample, jobs=names, arrived_s=arrived_s[order]), jobs / len(trace)

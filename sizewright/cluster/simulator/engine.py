@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -33,6 +34,8 @@ class Settings:
 
     every_s: float = 60.0
     """Minimum time between decisions; 0 decides at every arrival and end."""
+    clock_s: float | None = None
+    """Interval of a fixed clock, at whose ticks alone decisions are made, from time 0 on; it replaces `every_s`."""
     window_s: float = 900.0
     """Minimum time that a policy plans ahead."""
     preempts: bool = True
@@ -52,6 +55,10 @@ class Settings:
             value = getattr(self, name)
             if not (np.isfinite(value) and value >= 0):
                 raise InputError(f"{name} must be 0 or more, got {value:g}.", "Give 0 or more.")
+        if self.clock_s is not None and not (np.isfinite(self.clock_s) and self.clock_s > 0):
+            raise InputError(
+                f"The clock must tick at intervals above 0 s, got {self.clock_s:g}.", "Give an interval such as 6m."
+            )
         if self.until_s is not None and not self.until_s > 0:
             raise InputError(f"until_s must be above 0, got {self.until_s:g}.", "Choose a later end.")
         if not (self.saved_every_s > 0 and self.time_limit_s > 0):
@@ -78,11 +85,13 @@ class Simulation:
         """(N,): seconds × units in use after which each job fails next."""
         self.offered_s = np.zeros(len(self.workload.resources))
         self.decided_s = -np.inf
+        self.decided_for = (0, 0)
+        """The numbers of jobs that had arrived, and that were there, at the last decision."""
         self.capacity = self.supply.update(self.state.now_s, self.state)
         end = self.settings.until_s if self.settings.until_s is not None else np.inf
         while (now := self._next_event_s()) <= end and np.isfinite(now):
             self._advance(now)
-            if now >= self.decided_s + self.settings.every_s:
+            if now >= self._next_decision_s(now):
                 self._decide()
                 report_progress("simulating", self.state.came - len(self.state.live), len(self.workload))
         if np.isfinite(end):
@@ -96,9 +105,28 @@ class Simulation:
         running = state.running
         end = state.ends_s(running).min() if len(running) else np.inf
         change = self.supply.next_change_s(state.now_s) if len(state.live) else np.inf
-        decision = max(float(min(arrival, end, change)), self.decided_s + self.settings.every_s)
+        due = float(min(arrival, end, change))
+        if self.settings.clock_s is not None and self._clock_runs(due):
+            due = state.now_s
+        decision = self._next_decision_s(due)
         failure = state.now_s + float(self._until_failure_s(running).min(initial=np.inf))
         return min(decision, change, failure)
+
+    def _clock_runs(self, next_s: float) -> bool:
+        """Return True if the clock ticks before the next event: not if nothing runs, comes or changes any more."""
+        state = self.state
+        return len(state.live) > 0 and (np.isfinite(next_s) or self.decided_for != (state.came, len(state.live)))
+
+    def _next_decision_s(self, from_s: float) -> float:
+        """Return the earliest time from `from_s` on at which the policy may decide."""
+        clock_s = self.settings.clock_s
+        if clock_s is None:
+            return max(from_s, self.decided_s + self.settings.every_s)
+        if not np.isfinite(from_s):
+            return from_s
+        tick = math.ceil(from_s / clock_s)
+        tick += tick * clock_s < from_s  # the quotient may be rounded down
+        return tick * clock_s if tick * clock_s > self.decided_s else (tick + 1) * clock_s
 
     def _advance(self, until_s: float) -> None:
         now_s = self.state.now_s
@@ -131,6 +159,7 @@ class Simulation:
     def _decide(self) -> None:
         state = self.state
         self.decided_s = state.now_s
+        self.decided_for = (state.came, len(state.live))
         if not len(state.live):
             return
         answer = self.policy(self._problem(), self.settings.time_limit_s)
@@ -170,10 +199,10 @@ class Simulation:
         work = workload.known_work[live]
         done = workload.work[live] - state.remaining[live]
         started_s = state.started_s[live]
-        restart_s = np.where(np.isnan(started_s), 0, workload.restart_s[live])
+        restart_s = np.where(np.isnan(started_s), workload.start_up_s[live], workload.restart_s[live])
         return SchedulerState(
             now_s=state.now_s,
-            window_s=max(self.settings.every_s, self.settings.window_s),
+            window_s=max(self.settings.clock_s or self.settings.every_s, self.settings.window_s),
             speed=workload.speed[live],
             remaining=np.maximum(work - done, MIN_REMAINING_SHARE * work),
             work=work,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -28,6 +28,8 @@ class SimulationResult:
     """Arrays over the N jobs that arrived; times in seconds, NaN for jobs that did not end."""
 
     policy: str
+    jobs: Sequence[str]
+    resources: Sequence[str]
     arrived_s: Floats
     started_s: Floats
     finished_s: Floats
@@ -39,6 +41,8 @@ class SimulationResult:
     failures: Ints
     work_s: Floats
     """(N,): seconds that each job takes with what its user requested."""
+    served: Floats
+    """(N, R): ∫ allocated dt of each job, in units × seconds."""
     used: Floats
     """(R,): share of the capacity that was allocated while jobs arrived; to the end, if all arrived at once."""
     allocated: Floats
@@ -98,6 +102,8 @@ def result_of(
         used = np.where(offered_s > 0, state.used / offered_s, 0.0)
     return SimulationResult(
         policy=policy,
+        jobs=[workload.jobs[int(row)] for row in rows],
+        resources=workload.resources,
         arrived_s=workload.arrived_s[came],
         started_s=state.started_s[came],
         finished_s=state.finished_s[came],
@@ -107,6 +113,7 @@ def result_of(
         changes=state.changes[came],
         failures=state.failures[came],
         work_s=workload.work[came] / workload.speed[rows, workload.requested[came]],
+        served=state.served[came],
         used=used,
         allocated=state.used,
         decisions=tuple(decisions),

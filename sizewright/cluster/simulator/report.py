@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 
 import numpy as np
 from scipy import stats
 
+from sizewright.cluster.simulator.outcome import SimulationResult
 from sizewright.cluster.simulator.scenario import ScenarioResult
 from sizewright.spec.recommendation import Estimate
-from sizewright.spec.simulation import SimulatedDecision, SimulatedRun, SimulationRow
+from sizewright.spec.simulation import JobOutcome, SimulatedDecision, SimulatedRun, SimulationRow
 
 
-def run_of(simulated: ScenarioResult, resources: Sequence[str], *, decisions: bool = False) -> SimulatedRun:
-    """Return the record of a run, with each decision if `decisions` is True."""
+def run_of(
+    simulated: ScenarioResult, resources: Sequence[str], *, decisions: bool = False, outcomes: bool = False
+) -> SimulatedRun:
+    """Return the record of a run, with each decision if `decisions` is True, and each job if `outcomes` is True."""
     scenario, result = simulated.scenario, simulated.result
     completion_s = result.done
     percentiles = np.percentile(completion_s, np.arange(101)).tolist() if len(completion_s) else []
@@ -25,6 +29,21 @@ def run_of(simulated: ScenarioResult, resources: Sequence[str], *, decisions: bo
         figures=result.figures() | simulated.supply_figures,
         completion_s=tuple(percentiles),
         decisions=tuple(SimulatedDecision(**each._asdict()) for each in result.decisions) if decisions else (),
+        outcomes=_outcomes(result) if outcomes else (),
+    )
+
+
+def _outcomes(result: SimulationResult) -> tuple[JobOutcome, ...]:
+    columns = {
+        name: [None if math.isnan(value) else value for value in getattr(result, name).tolist()]
+        for name in (
+            "arrived_s", "started_s", "finished_s", "waited_s", "ran_s", "preemptions", "changes", "failures"
+        )
+    }  # fmt: skip
+    attained = [dict(zip(result.resources, row, strict=True)) for row in result.served.tolist()]
+    return tuple(
+        JobOutcome(job=job, attained=attained[i], **{name: values[i] for name, values in columns.items()})
+        for i, job in enumerate(result.jobs)
     )
 
 

@@ -30,6 +30,8 @@ class SimulationState:
         """(N, K): the size of each candidate: its GPUs, or its cores without GPUs."""
         self.attained = np.zeros(N)
         """(N,): seconds × units in use."""
+        self.served = np.zeros((N, len(workload.resources)))
+        """(N, R): ∫ allocated dt of each job."""
         self.preemptions = np.zeros(N, dtype=np.intp)
         self.changes = np.zeros(N, dtype=np.intp)
         self.failures = np.zeros(N, dtype=np.intp)
@@ -83,6 +85,7 @@ class SimulationState:
             self.used += allocated_s @ needs
         units = self.units[jobs, column[runs]]
         self.attained[jobs] += allocated_s * units
+        self.served[jobs] += allocated_s[:, None] * needs
         self.hazard_s[jobs] += allocated_s * units
         self.ran_s[jobs] += allocated_s
         self.since_save_s[jobs] += trained_s
@@ -100,16 +103,17 @@ class SimulationState:
         self.column[moved] = after
         scaled = moved[(before > 0) & (after > 0)]
         self.changes[scaled] += 1
-        self._stall(scaled, self.workload.change_s[scaled])
+        self.stall(scaled, self.workload.change_s[scaled])
         self.preemptions[moved[(before > 0) & (after == 0)]] += 1
         starts = (before == 0) & (after > 0)
         first_start = starts & np.isnan(self.started_s[moved])
-        restarted = moved[starts & ~first_start]
-        self._stall(restarted, self.workload.restart_s[restarted])
-        self.started_s[moved[first_start]] = self.now_s
+        restarted, started = moved[starts & ~first_start], moved[first_start]
+        self.stall(restarted, self.workload.restart_s[restarted])
+        self.stall(started, self.workload.start_up_s[started])
+        self.started_s[started] = self.now_s
         self.since_save_s[moved] = 0.0
 
-    def _stall(self, jobs: Ints, seconds: Floats) -> None:
+    def stall(self, jobs: Ints, seconds: Floats) -> None:
         """Stop jobs (n,) from training for `seconds` (n,), unless they are stalled for longer."""
         self.stalled_until[jobs] = np.maximum(self.stalled_until[jobs], self.now_s + seconds)
 
@@ -125,4 +129,4 @@ class SimulationState:
         lost = lost_s * self.workload.speed[job, self.column[job]]
         self.remaining[job] = min(self.workload.work[job], self.remaining[job] + lost)
         self.since_save_s[job] = 0.0
-        self._stall(np.array([job]), self.workload.restart_s[[job]])
+        self.stall(np.array([job]), self.workload.restart_s[[job]])

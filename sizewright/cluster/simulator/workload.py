@@ -40,6 +40,8 @@ class Workload:
     """(N,): time for which a running job does not train when it is scaled."""
     restart_s: Floats
     """(N,): time for which a job does not train after it was stopped or has failed."""
+    start_up_s: Floats
+    """(N,): time for which a job does not train after its first start."""
 
     def __post_init__(self) -> None:
         N = len(self.jobs)
