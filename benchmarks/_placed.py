@@ -1,4 +1,7 @@
-"""Allocation with placement in a large cluster: the problem, and the time and gap of the answer."""
+"""Allocation with placement in a large cluster, and rivals that choose the same candidates without placing them.
+
+POP (Narayanan et al., SOSP 2021) deals jobs and capacity to parts, and solves each part with HiGHS.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from benchmarks._solvers import Solved, highs
 from sizewright.cluster.allocate import allocate_capacity
 from sizewright.cluster.allocators.default import Default
 from sizewright.cluster.placement.layout import place_choice, place_running_jobs, places_of
@@ -110,9 +114,44 @@ def placed(jobs: int, seed: int, limit_s: float) -> dict[str, float]:
     answer, places = allocate_capacity(tables, cluster, Default(), limit_s)
     seconds = time.perf_counter() - start
     assert answer.bound is not None
-    row = {
+    kept = int(((answer.choice == tables.problem.current) & (answer.choice > 0)).sum())
+    print(f"{jobs:>7} jobs on {jobs} servers: {seconds:7.2f} s, gap {answer.gap:.3%}, {len(places)} placed", flush=True)
+    return {
         "jobs": jobs, "seconds": seconds, "value": answer.value, "bound": answer.bound, "gap": answer.gap or 0.0,
-        "placed": len(places), "kept": int(((answer.choice == tables.problem.current) & (answer.choice > 0)).sum()),
+        "placed": len(places), "kept": kept,
     }  # fmt: skip
-    print(f"{jobs:>7} jobs on {jobs} servers: {seconds:7.3f} s, gap {row['gap']:.3%}, {len(places)} placed", flush=True)
-    return row
+
+
+def pop(problem: Problem, parts: int, limit_s: float, seed: int = 0) -> Solved:
+    """Return the sum of the parts' values, and the seconds of all parts one after the other."""
+    shuffled = np.random.default_rng(seed).permutation(len(problem.jobs))
+    solved = [highs(_part(problem, np.sort(jobs), parts), limit_s / parts) for jobs in np.array_split(shuffled, parts)]
+    return Solved(sum(s.value for s in solved), sum(s.seconds for s in solved), all(s.proved for s in solved))
+
+
+def _part(problem: Problem, jobs: np.ndarray, parts: int) -> Problem:
+    """Return the problem of some jobs with an equal part of the capacity."""
+    return Problem(
+        [problem.jobs[j] for j in jobs], problem.resources, problem.capacity / parts, problem.needs[jobs],
+        problem.values[jobs], problem.offered[jobs], problem.current[jobs], problem.change_price[jobs],
+    )  # fmt: skip
+
+
+def compare_rivals(jobs: int, placed_row: dict[str, float], limit_s: float) -> dict[str, dict[str, float]]:
+    """Return for each rival the share of the bound that its choice is worth, and its seconds.
+
+    All choose candidates within the sums of the servers' resources; `placed` is our answer with the replicas placed.
+    """
+    problem = placed_instance(jobs, jobs, 0)[0].problem
+    bound = placed_row["bound"]
+    ours = Default()(problem, limit_s)
+    rows = {
+        "placed": {"of_bound": placed_row["value"] / bound, "seconds": placed_row["seconds"]},
+        "default": {"of_bound": ours.value / bound, "seconds": ours.seconds},
+    }
+    parts = min(max(jobs // 1000, 4), 64)
+    for name, solved in (("highs", highs(problem, limit_s)), ("pop", pop(problem, parts, limit_s))):
+        rows[name] = {"of_bound": solved.value / bound, "seconds": solved.seconds}
+    for name, row in rows.items():
+        print(f"{jobs:>7} jobs  {name:<8}{row['of_bound']:9.3%} of the bound, {row['seconds']:8.2f} s", flush=True)
+    return rows

@@ -6,6 +6,9 @@ Seconds are the median of five decisions of the slowest problem. Gaps are those 
 counts with the limit. `worse_than_highs` is the most by which the choice of HiGHS is worth more than ours, there and on
 small problems. Solvers are timed without building their models, ours with everything. The same figures are given for
 CP-SAT.
+
+`placed_100k_s` and `placed_gap` are those of the largest problem whose replicas are placed on servers, as many as there
+are jobs. `rivals` are HiGHS, POP and `default`, which choose from the same candidates without placement.
 """
 
 from __future__ import annotations
@@ -17,6 +20,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks._instances import KINDS, instance
+from benchmarks._placed import compare_rivals, placed
 from benchmarks._report import choose, finish
 from benchmarks._solvers import cp_sat, highs
 from sizewright.cluster.allocators.default import Default
@@ -25,10 +29,14 @@ from sizewright.cluster.problem.solution import Solution
 
 TARGETS = {
     "single_1000_s": "<= 0.05", "single_1000_gap": "<= 0.001", "multi_100k_s": "<= 2", "multi_100k_gap": "<= 0.001",
+    "placed_100k_s": "<= 10", "placed_gap": "<= 0.03",
     "small_multi_gap": "<= 0.001", "speedup_vs_highs": ">= 20", "worse_than_highs": "<= 0.001",
 }  # fmt: skip
 LIMIT_S = choose(60.0, 20.0, 0.5)
 SMALL_S = choose(1.0, 1.0, 0.2)
+PLACED_JOBS = choose((100, 1_000, 10_000, 100_000), (100, 1_000, 100_000), (100, 2_000))
+PLACED_LIMIT_S = 5.0
+"""The first answer and its placement are finished even after this limit."""
 REPEATS = choose(5, 5, 1)
 
 
@@ -37,12 +45,16 @@ def main() -> None:
     multi = [_timed(instance(choose(100_000, 10_000, 1_000), 16, 3, kind, 0)) for kind in KINDS]
     small, small_excess = _small()
     compared = [_compare(*shape) for shape in _SHAPES[: choose(len(_SHAPES), 2, 1)]]
+    rows = [placed(jobs, 0, PLACED_LIMIT_S) for jobs in PLACED_JOBS]
+    rivals = {str(row["jobs"]): compare_rivals(int(row["jobs"]), row, LIMIT_S) for row in rows}
     within: dict[str, float] = {name: float(np.mean(np.array(gaps) <= 1e-3)) for name, gaps in small.items()}
     figures = {
         "single_1000_s": max(row["seconds"] for row in single),
         "single_1000_gap": max(row["gap"] for row in single),
         "multi_100k_s": max(row["seconds"] for row in multi),
         "multi_100k_gap": max(row["gap"] for row in multi),
+        "placed_100k_s": rows[-1]["seconds"],
+        "placed_gap": rows[-1]["gap"],
         "small_multi_within": float(np.mean([gap <= 1e-3 for gaps in small.values() for gap in gaps])),
         "small_multi_worst_kind_within": min(within.values()),
         "small_multi_gap": float(np.quantile([gap for gaps in small.values() for gap in gaps], 0.9, method="higher")),
@@ -54,7 +66,11 @@ def main() -> None:
     for name, share in within.items():
         print(f"{name:<12}{share:6.0%} of {len(small[name])} problems within 0.1 % after {SMALL_S:g} s at most")
     finish(
-        "allocators", figures, TARGETS, {"single": single, "multi": multi, "small_within": within, "beside": compared}
+        "allocators",
+        figures,
+        TARGETS,
+        {"single": single, "multi": multi, "small_within": within, "beside": compared, "placed": rows},
+        rivals=rivals,
     )
 
 

@@ -303,7 +303,8 @@ def _masks(preferred: Sequence[Bools | None], group: Ints, server: Ints) -> Bool
     """Return the preferred servers (n, N) for the groups (n,) of jobs; None if there is no preference."""
     if all(each is None for each in preferred):
         return None
-    return np.stack([preferred[g][row] if preferred[g] is not None else row < 0 for g, row in zip(group, server)])  # type: ignore[index]
+    masks = [np.zeros(server.max() + 1, dtype=bool) if each is None else each for each in preferred]
+    return np.stack([masks[g][row] for g, row in zip(group.tolist(), server, strict=True)])
 
 
 def smaller_candidates(needs: Floats, utilities: Floats, column: int, base: int) -> list[int]:
