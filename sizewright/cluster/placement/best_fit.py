@@ -23,25 +23,22 @@ def best_fit(
     scale: Floats,
     special: Bools,
     current: Counts | None = None,
-    prefer: Bools | None = None,
 ) -> tuple[Counts, Bools]:
     """Return how many of its `count` (n,) replicas each job places on each server (n, N), and which jobs (n,) fit.
 
     A replica needs `need` (n, R); `free` (R, n, N) is reduced by what is placed. Replicas stay on their `current`
     servers (n, N) if they can. The others go to the fullest server with room for all of them; where there is none, to
-    the servers with the most room until one has room for the rest. Of the `allowed` servers (n, N), those of `prefer`
-    (n, N) come first. `scale` (R,) makes amounts of different resources comparable. Of the `special` resources (R,),
-    as few as possible are left over on servers of replicas that do not need them.
+    the servers with the most room until one has room for the rest. Only `allowed` servers (n, N) are used. `scale` (R,)
+    makes amounts of different resources comparable. Of the `special` resources (R,), as few as possible are left over
+    on servers of replicas that do not need them.
     """
-    room = np.where(allowed, count[:, None].astype(float), 0.0)
-    for r in range(len(free)):
-        if need[:, r].any():
-            with np.errstate(divide="ignore", invalid="ignore"):
-                most = (free[r] + ROUNDING * scale[r]) / need[:, r, None]
-            np.fmin(room, most, out=room)  # 0 / 0 is no limit
+    room = np.where(allowed, count[:, None], 0.0)
+    needed = need > 0
+    one_over_need = np.divide(1.0, need, out=np.full(need.shape, np.inf), where=needed)
+    for r in np.flatnonzero(needed.any(axis=0)).tolist():
+        np.fmin(room, (free[r] + ROUNDING * scale[r]) * one_over_need[:, r, None], out=room)
     fits = np.maximum(room, 0.0).astype(np.int32)
-    weight = np.where(special & (need == 0), SPECIAL, 1.0) / scale
-    amount = sum(free[r] * weight[:, r, None] for r in range(len(free)))
+    amount = np.einsum("rjs,jr->js", free, np.where(special & ~needed, SPECIAL, 1.0) / scale)
     placed = np.zeros_like(fits)
     remaining = count.astype(np.int32)
     if current is not None:
@@ -49,10 +46,9 @@ def best_fit(
         placed[runs] = _stay(np.minimum(current[runs], fits[runs]), remaining[runs], amount[runs])
         fits -= placed
         remaining -= placed.sum(axis=1, dtype=np.int32)
-    for usable in (None,) if prefer is None else (prefer, ~prefer):
-        more = _fill(fits if usable is None else fits * usable, remaining, amount)
-        placed += more
-        remaining -= more.sum(axis=1, dtype=np.int32)
+    more = _fill(fits, remaining, amount)
+    placed += more
+    remaining -= more.sum(axis=1, dtype=np.int32)
     i, server = np.nonzero(placed)
     free[:, i, server] -= placed[i, server] * need[i].T
     return placed, remaining == 0
@@ -85,11 +81,10 @@ def _fill(fits: Counts, remaining: Counts, amount: Floats) -> Counts:
         before = np.cumsum(most_first, axis=1, dtype=np.int32) - most_first
         # the servers with the most room are taken up, until one has room for the rest
         full = np.where(most_first < rest[split, None] - before, most_first, 0)
-        rows = split[:, None]
-        taken[rows, order] = full
+        taken[split[:, None], order] = full
         rest[split] -= full.sum(axis=1, dtype=np.int32)
-    whole = (fits - taken >= rest[:, None]) & (rest[:, None] > 0)
-    last = np.where(whole, amount, np.inf).argmin(axis=1)
-    jobs = np.flatnonzero(whole[np.arange(len(last)), last])
-    taken[jobs, last[jobs]] += rest[jobs]
+        fits = fits - taken
+    last = np.where(fits >= rest[:, None], amount, np.inf).argmin(axis=1)
+    jobs = np.arange(len(last))
+    taken[jobs, last] += np.where(fits[jobs, last] >= rest, rest, 0)
     return taken

@@ -117,8 +117,11 @@ def _place_columns(
 ) -> Bools:
     """Place a column of each job (n,) of a wave, and return which of them fit. A job may stay where it is."""
     names = [str(job) for job in jobs.tolist()]
-    replicas = tables.replicas.of(jobs, columns)
-    return placement.place_each(names, *replicas, wave.in_part, wave.parts, dry_run=dry_run)
+    count, need = tables.replicas.of(jobs, columns)
+    if placement.parts > 1:
+        return placement.place_each(names, count, need, wave.in_part, wave.parts, dry_run=dry_run)
+    groups = [[Replicas(int(c), row) for c, row in zip(*each, strict=True)] for each in zip(count, need, strict=True)]
+    return np.array([placement.place(*each, dry_run=dry_run) for each in zip(names, groups, strict=True)], dtype=bool)
 
 
 def _place_wave(tables: JobTables, layout: Layout, jobs: Ints, wave: Wave, utilities: Floats | None) -> None:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from sizewright.cluster.placement.best_fit import Counts, best_fit
+from sizewright.cluster.placement.best_fit import SPECIAL, Counts, best_fit
 from sizewright.cluster.problem.problem import ROUNDING, Bools, Floats, Ints
 
 
@@ -153,15 +153,56 @@ class Placement:
         """Remove a job."""
         self._give_back(self._groups.pop(job, []))
 
-    def place(self, job: str, groups: Sequence[Replicas], prefer: Prefer = _no_preference) -> bool:
+    def place(
+        self, job: str, groups: Sequence[Replicas], prefer: Prefer = _no_preference, *, dry_run: bool = False
+    ) -> bool:
         """Place these groups of a job, near to where it is now. Return False, and change nothing, if they do not fit.
 
-        Groups are matched with those that the job has by position. `prefer` gives the servers (S,) to use first.
+        Groups are matched with those that the job has by position. `prefer` gives the servers (S,) to use first. With
+        `dry_run` nothing changes in any case.
         """
-        count = np.array([[group.count for group in groups]], dtype=np.intp)
-        need = np.array([[group.need for group in groups]]).reshape(1, len(groups), -1)
-        preferred = [prefer(g) for g in range(len(groups))]
-        return bool(self.place_each([job], count, need, np.zeros(1, dtype=np.intp), 1, preferred=preferred)[0])
+        free, before = self._free.copy(), self._groups.pop(job, [])
+        self._give_back(before)
+        placed = None
+        for allowed in self._allowed_servers(before, groups):
+            placed = self._place_groups(groups, before, allowed, prefer)
+            if placed is not None:
+                break
+        if placed is not None and not dry_run:
+            self._groups[job] = list(zip(groups, placed, strict=True))
+            return True
+        self._free = free
+        if before:
+            self._groups[job] = before
+        return placed is not None
+
+    def _allowed_servers(self, before: PlacedGroups, groups: Sequence[Replicas]) -> Iterator[Bools]:
+        """Yield servers (S,) of one kind at a time: the kinds that the job is on first, then by free capacity."""
+        if len(self._offered) == 1:
+            yield self.open
+            return
+        need = np.array([group.need for group in groups]).any(axis=0)
+        on = {int(self._kind[server]) for _, where in before for server in where}
+        amount = (1.0 / self._scale) @ self._free[:, self.slot]
+        room = [float(amount[self._kind == kind].sum()) for kind in range(len(self._offered))]
+        for kind in sorted(range(len(room)), key=lambda kind: (kind not in on, -room[kind])):
+            if self._offered[kind][need].all():
+                yield ((self._kind == kind) | (self._kind < 0)) & self.open
+
+    def _place_groups(
+        self, groups: Sequence[Replicas], before: PlacedGroups, allowed: Bools, prefer: Prefer
+    ) -> list[ReplicasByServer] | None:
+        """Place each group, the largest replicas first. Return None, and take nothing, if one does not fit."""
+        free = self.free
+        placed: dict[int, ReplicasByServer] = {}
+        for index in sorted(range(len(groups)), key=lambda i: -float((groups[i].need / self._scale).max())):
+            current = before[index][1] if index < len(before) else {}
+            where = _place_group(free, groups[index], allowed, current, prefer(index), self._scale, self.special)
+            if where is None:
+                return None
+            placed[index] = where
+        self._free[:, self.slot] = free.T
+        return [placed[index] for index in range(len(groups))]
 
     def place_each(
         self,
@@ -171,14 +212,12 @@ class Placement:
         in_part: Ints,
         parts: int,
         *,
-        preferred: Sequence[Bools | None] = (),
         dry_run: bool = False,
     ) -> Bools:
         """Place n jobs, each in a part of its own where the servers are divided into only so many `parts`.
 
-        Job i goes to part in_part[i] with G groups of count[i, g] replicas, which need need[i, g] (n, G, R) each. For
-        each group, servers that are `preferred` (S,) are used first. Return which jobs (n,) fit; nothing changes for
-        the others, and with `dry_run` for none.
+        Job i goes to part in_part[i] with G groups of count[i, g] replicas, which need need[i, g] (n, G, R) each.
+        Return which jobs (n,) fit; nothing changes for the others, and with `dry_run` for none.
         """
         size = len(self._server) // parts
         view = self._free.reshape(len(self._free), parts, size)
@@ -205,7 +244,7 @@ class Placement:
                 part_left = left[:, i]
                 placed[job, g], done[i] = best_fit(
                     part_left, count[job, g], need[job, g], allowed[i], self._scale, self.special,
-                    None if current is None else current[job, g], _masks(preferred, g, server[job]),
+                    None if current is None else current[job, g],
                 )  # fmt: skip
                 left[:, i] = part_left
             fits[rows] = done
@@ -263,10 +302,10 @@ class Placement:
         The kinds that a job is on come first, then the others by free capacity.
         """
         kinds = range(len(self._offered))
-        lacks = np.stack([(need[:, :, ~self._offered[k]] > 0).any(axis=(1, 2)) for k in kinds], axis=1)
+        lacks = (need.any(axis=1)[:, None] & ~self._offered).any(axis=2)
         if len(kinds) == 1:
             return np.where(lacks, -1, 0)
-        amount = sum(free[r] / self._scale[r] for r in range(len(free)))
+        amount = np.einsum("rjs,r->js", free, 1.0 / self._scale)
         room = np.stack([np.where(kind == k, amount, 0.0).sum(axis=1) for k in kinds], axis=1)
         for i, job in enumerate(jobs):
             if job in self._groups:
@@ -299,12 +338,45 @@ def _slots(servers: Servers, parts: int) -> Ints:
     return slots.ravel()
 
 
-def _masks(preferred: Sequence[Bools | None], group: Ints, server: Ints) -> Bools | None:
-    """Return the preferred servers (n, N) for the groups (n,) of jobs; None if there is no preference."""
-    if all(each is None for each in preferred):
-        return None
-    masks = [np.zeros(server.max() + 1, dtype=bool) if each is None else each for each in preferred]
-    return np.stack([masks[g][row] for g, row in zip(group.tolist(), server, strict=True)])
+def _place_group(
+    free: Floats,
+    group: Replicas,
+    allowed: Bools,
+    current: ReplicasByServer,
+    prefer: Bools | None,
+    scale: Floats,
+    special: Bools,
+) -> ReplicasByServer | None:
+    """Return servers for the replicas of one group, and take them off `free` (S, R); None if they do not fit.
+
+    The rule is that of `best_fit`, which many jobs follow at once; servers of `prefer` (S,) come first.
+    """
+    needed = group.need > 0
+    room = ((free[:, needed] + ROUNDING * scale[needed]) / group.need[needed]).min(axis=1, initial=np.inf)
+    fits = np.where(allowed, np.clip(np.floor(room), 0, group.count), 0).astype(np.intp)
+    amount = free @ (np.where(special & ~needed, SPECIAL, 1.0) / scale)
+    where: ReplicasByServer = {}
+    remaining = group.count
+    for server in sorted(current, key=lambda server: (-min(current[server], fits[server]), amount[server], server)):
+        if taken := min(current[server], remaining, int(fits[server])):
+            where[server] = taken
+            remaining -= taken
+            fits[server] -= taken
+    while remaining:
+        candidates = np.flatnonzero(fits > 0)
+        if not len(candidates):
+            return None
+        if prefer is not None and prefer[candidates].any():
+            candidates = candidates[prefer[candidates]]
+        whole = candidates[fits[candidates] >= remaining]
+        best = int(whole[amount[whole].argmin()] if len(whole) else candidates[fits[candidates].argmax()])
+        taken = min(remaining, int(fits[best]))
+        where[best] = where.get(best, 0) + taken
+        remaining -= taken
+        fits[best] = 0
+    for server, count in where.items():
+        free[server] -= count * group.need
+    return where
 
 
 def smaller_candidates(needs: Floats, utilities: Floats, column: int, base: int) -> list[int]:
