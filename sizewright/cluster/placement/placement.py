@@ -81,7 +81,7 @@ class Placement:
         self.slot[self._server[used]] = np.flatnonzero(used)
         self._free = np.zeros((servers.capacity.shape[1], len(self._server)))
         self._free[:, used] = servers.capacity[self._server[used]].T
-        self.special = ~(servers.capacity > 0).all(axis=0)
+        self.special: Bools = np.logical_not((servers.capacity > 0).all(axis=0))
         """(R,): resources that some servers lack."""
         self._least = -ROUNDING * np.maximum(servers.capacity.max(axis=0, initial=0.0), 1.0)
         self._scale = np.maximum(servers.capacity.max(axis=0, initial=0.0), 1e-300)
@@ -181,7 +181,7 @@ class Placement:
         if len(self._offered) == 1:
             yield self.open
             return
-        need = np.array([group.need for group in groups]).any(axis=0)
+        need = np.any([group.need for group in groups if group.count] or [np.zeros(len(self._scale))], axis=0)
         on = {int(self._kind[server]) for _, where in before for server in where}
         amount = (1.0 / self._scale) @ self._free[:, self.slot]
         room = [float(amount[self._kind == kind].sum()) for kind in range(len(self._offered))]
@@ -219,6 +219,7 @@ class Placement:
         Job i goes to part in_part[i] with G groups of count[i, g] replicas, which need need[i, g] (n, G, R) each.
         Return which jobs (n,) fit; nothing changes for the others, and with `dry_run` for none.
         """
+        need = np.where(count[:, :, None] > 0, need, 0.0)
         size = len(self._server) // parts
         view = self._free.reshape(len(self._free), parts, size)
         server = self._server.reshape(parts, size)[in_part]
@@ -357,7 +358,7 @@ def _place_group(
     amount = free @ (np.where(special & ~needed, SPECIAL, 1.0) / scale)
     where: ReplicasByServer = {}
     remaining = group.count
-    for server in sorted(current, key=lambda server: (-min(current[server], fits[server]), amount[server], server)):
+    for server in sorted(current, key=lambda one: (-min(current[one], int(fits[one])), float(amount[one]), one)):
         if taken := min(current[server], remaining, int(fits[server])):
             where[server] = taken
             remaining -= taken
