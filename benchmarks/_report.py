@@ -32,12 +32,13 @@ def finish(
     *,
     part: bool = False,
     tables: Mapping[str, Mapping[str, float]] | None = None,
+    rivals: Mapping[str, Mapping[str, Mapping[str, float]]] | None = None,
     keep: bool = True,
 ) -> None:
     """Print the figures with their targets, keep the result of a full run, and print the JSON line.
 
-    A `part` replaces only its own figures in the kept result. `tables` are the same figures for each table. Without
-    `keep` nothing is kept.
+    A `part` replaces only its own figures in the kept result. `tables` are the same figures for each table. `rivals`
+    are figures of rivals by size. Without `keep` nothing is kept.
     """
     print(f"\n{'figure':<28}{'value':>12}   target")
     for key, value in figures.items():
@@ -45,6 +46,8 @@ def finish(
     line: dict[str, object] = {"benchmark": name, "quick": QUICK, **_rounded(figures)}
     if tables is not None:
         line["tables"] = {table: _rounded(row) for table, row in tables.items()}
+    if rivals is not None:
+        line["rivals"] = {size: {name: _rounded(row) for name, row in rows.items()} for size, rows in rivals.items()}
     if not QUICK and keep:
         path = _result_path(name)
         before = kept(name) if part else {}

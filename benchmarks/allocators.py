@@ -11,6 +11,9 @@ With several kinds of GPUs, over random problems and all policies that take them
 a job waits beside what it could use, and `thrash` those in which a decision that is repeated with its own answer
 changes a job (of `sia`, which may double jobs at each decision: changes it back). `kinds_of_bound` is the least share
 of the bound that a policy reaches that maximises values, on Gavel's throughputs of three kinds.
+
+`placed_100k_s` and `placed_gap` are those of the largest problem whose replicas are placed on servers, as many as there
+are jobs. `rivals` are HiGHS, POP and `default`, which choose from the same candidates without placement.
 """
 
 from __future__ import annotations
@@ -23,6 +26,7 @@ import numpy as np
 
 from benchmarks._instances import KINDS, instance
 from benchmarks._kinds import kinds_figures
+from benchmarks._placed import compare_rivals, placed
 from benchmarks._report import choose, finish
 from benchmarks._solvers import cp_sat, highs
 from sizewright.cluster.allocators.default import Default
@@ -31,11 +35,15 @@ from sizewright.cluster.problem.solution import Solution
 
 TARGETS = {
     "single_1000_s": "<= 0.05", "single_1000_gap": "<= 0.001", "multi_100k_s": "<= 2", "multi_100k_gap": "<= 0.001",
+    "placed_100k_s": "<= 10", "placed_gap": "<= 0.03",
     "small_multi_gap": "<= 0.001", "speedup_vs_highs": ">= 20", "worse_than_highs": "<= 0.001",
     "kinds_idle": "0", "thrash": "0", "kinds_of_bound": ">= 0.9",
 }  # fmt: skip
 LIMIT_S = choose(60.0, 20.0, 0.5)
 SMALL_S = choose(1.0, 1.0, 0.2)
+PLACED_JOBS = choose((100, 1_000, 10_000, 100_000), (100, 1_000, 100_000), (100, 2_000))
+PLACED_LIMIT_S = 5.0
+"""The first answer and its placement are finished even after this limit."""
 REPEATS = choose(5, 5, 1)
 
 
@@ -45,12 +53,16 @@ def main() -> None:
     small, small_excess = _small()
     compared = [_compare(*shape) for shape in _SHAPES[: choose(len(_SHAPES), 2, 1)]]
     of_kinds, by_policy = kinds_figures()
+    rows = [placed(jobs, 0, PLACED_LIMIT_S) for jobs in PLACED_JOBS]
+    rivals = {str(row["jobs"]): compare_rivals(int(row["jobs"]), row, LIMIT_S) for row in rows}
     within: dict[str, float] = {name: float(np.mean(np.array(gaps) <= 1e-3)) for name, gaps in small.items()}
     figures = {
         "single_1000_s": max(row["seconds"] for row in single),
         "single_1000_gap": max(row["gap"] for row in single),
         "multi_100k_s": max(row["seconds"] for row in multi),
         "multi_100k_gap": max(row["gap"] for row in multi),
+        "placed_100k_s": rows[-1]["seconds"],
+        "placed_gap": rows[-1]["gap"],
         "small_multi_within": float(np.mean([gap <= 1e-3 for gaps in small.values() for gap in gaps])),
         "small_multi_worst_kind_within": min(within.values()),
         "small_multi_gap": float(np.quantile([gap for gaps in small.values() for gap in gaps], 0.9, method="higher")),
@@ -62,8 +74,10 @@ def main() -> None:
     }
     for name, share in within.items():
         print(f"{name:<12}{share:6.0%} of {len(small[name])} problems within 0.1 % after {SMALL_S:g} s at most")
-    details = {"single": single, "multi": multi, "small_within": within, "beside": compared, "kinds": by_policy}
-    finish("allocators", figures, TARGETS, details)
+    details = {
+        "single": single, "multi": multi, "small_within": within, "beside": compared, "placed": rows, "kinds": by_policy,
+    }  # fmt: skip
+    finish("allocators", figures, TARGETS, details, rivals=rivals)
 
 
 _SHAPES = ((1000, 32, 1, "random"), (1000, 16, 3, "ps"), (1000, 16, 3, "random"), (1000, 32, 1, "ps"),

@@ -131,9 +131,12 @@ def _search(tables: JobTables, running: Placement, policy: Allocator, time_limit
 
 
 def _best_layout(tables: JobTables, choice: Ints, running: Placement, utilities: Floats, deadline: float) -> Layout:
-    """Place a choice (J,) in two orders, by size and by `utilities` (J, K), and return the better layout."""
+    """Place a choice (J,) in two orders, by size and by `utilities` (J, K), and return the better layout.
+
+    In a cluster of several parts, the order by utilities is enough.
+    """
     layouts = []
-    for by_utility in (False, True):
+    for by_utility in (False, True) if running.parts == 1 else (True,):
         layout = place_choice(tables, choice, running.copy(), utilities, by_utility=by_utility)
         upgrade_placed_jobs(tables, layout, utilities, deadline)
         layouts.append(layout)

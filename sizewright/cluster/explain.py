@@ -22,7 +22,7 @@ def explain(tables: JobTables, answer: Solution, job: int) -> str:
     requested = problem.scheduler_state.requested[job] if problem.scheduler_state is not None else None
     if column and column == requested and answer.policy.split(":")[0] in REQUEST_POLICIES:
         return "This is what the job requests."
-    ahead = answer.ahead(problem, job)
+    ahead = int(answer.ahead(problem, np.array([job]))[0])
     if not ahead:
         if column:
             return "No other candidate of this job has a higher utility."

@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from sizewright.cluster.allocate import allocate_capacity, servers_of
+from sizewright.cluster.allocate import allocate_capacity, resources_of, servers_of
 from sizewright.cluster.allocators.registry import get_allocator
 from sizewright.cluster.explain import explain
 from sizewright.cluster.placement.placement import Placement, Replicas, Servers
@@ -16,7 +16,7 @@ from sizewright.cluster.problem.candidates import JobTable, needs_of
 from sizewright.cluster.problem.solution import OUT_OF_TIME
 from sizewright.cluster.problem.tables import JobTables, tables_of
 from sizewright.errors import InputError
-from sizewright.spec import Allocation, Candidate, Cluster, Group
+from sizewright.spec import Allocation, Candidate, Cluster, Gpu, Group
 
 SIZES = (1, 2, 4, 6, 8, 12, 16)
 JOBS = {"ranking": (9000, 0.75), "ads": (14000, 0.6), "feed": (7000, 0.92)}
@@ -165,3 +165,69 @@ def test_impossible_placement_of_a_running_job_is_refused(
     tables = tables_of(jobs, ["cpu", "memory_bytes"], capacity, capacity)
     with pytest.raises(InputError, match=message):
         allocate_capacity(tables, hosts(), get_allocator("default"), 10.0)
+
+
+def queue_on_gpus(seed: int) -> tuple[JobTables, Servers]:
+    """Return a queue of jobs on cores, a100 or v100 GPUs, some with an evaluator; the first of each three runs."""
+    rng = np.random.default_rng(seed)
+    hosts = [{"kind": "cpu", "count": 24, "cpu": 32, "memory": "128Gi"},
+             {"kind": "a", "count": 12, "cpu": 32, "memory": "256Gi", "gpu": "a100:4"},
+             {"kind": "v", "count": 12, "cpu": 32, "memory": "256Gi", "gpu": "v100:4"}]  # fmt: skip
+    cluster = Cluster.model_validate({"hosts": hosts})
+    servers = servers_of(cluster)
+    names = [f"{kind}-{number}" for kind in ("cpu", "a", "v") for number in range(8)]
+    jobs = []
+    for number in range(72):
+        gpu = [None, Gpu(kind="a100", count=1), Gpu(kind="v100", count=1)][number % 3]
+        memory, speed = int(rng.uniform(1, 8) * 2**30), float(rng.lognormal(0, 0.5))
+        candidates = tuple(
+            Candidate(
+                allocation=Allocation(
+                    worker=(Group(replicas=w, cpu=4, memory_bytes=memory, gpu=gpu),),
+                    ps=(Group(replicas=max(w // 2, 1), cpu=2, memory_bytes=memory),),
+                    evaluator=(Group(replicas=1, cpu=1, memory_bytes=2**30),) if number % 5 == 0 else (), batch_size=64,
+                ),
+                throughput=speed * 1000 * w**0.8,
+            )
+            for w in (1, 2, 3, 4, 6, 8)
+        )  # fmt: skip
+        job = JobTable(f"j{number}", candidates, 1e8, 1e8)
+        if number < len(names):
+            roles = {role: group.replicas for role, group in candidates[1].allocation.groups}
+            on = {names[(number % 3) * 8 + number // 3]: roles}
+            job = replace(job, current=candidates[1].allocation, servers=on)
+        jobs.append(job)
+    capacity = servers.capacity.sum(axis=0)
+    return tables_of(jobs, resources_of(cluster), capacity, capacity, servers=servers.capacity, mixes=False), servers
+
+
+@pytest.mark.parametrize("divided", [False, True])
+@pytest.mark.parametrize("policy", ["default", "slope"])
+def test_large_cluster_is_placed_in_parts(policy: str, divided: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Replicas fit on their servers, kinds of GPUs are not mixed, and jobs that keep what they have stay."""
+    if divided:
+        monkeypatch.setattr("sizewright.cluster.placement.parts.MAX_UNDIVIDED", 10)
+        monkeypatch.setattr("sizewright.cluster.placement.parts.PART", 6)
+    tables, servers = queue_on_gpus(1)
+    answer, places = allocate_capacity(tables, servers, get_allocator(policy), 5.0)
+    assert sorted(places) == np.flatnonzero(answer.choice).tolist()
+    free = servers.capacity.copy()
+    resources = tables.problem.resources
+    kept = 0
+    for job, groups in places.items():
+        allocation = tables.allocation(job, int(answer.choice[job]))
+        assert allocation is not None
+        assert [(role, sum(on.values())) for role, on in groups] == [(r, g.replicas) for r, g in allocation.groups]
+        assert len({servers.kinds[server] for _, on in groups for server in on} - {""}) <= 1
+        for (_, group), (_, on) in zip(allocation.groups, groups, strict=True):
+            one = needs_of(Allocation(worker=(group.model_copy(update={"replicas": 1}),), batch_size=1), resources)
+            for server, count in on.items():
+                free[server] -= count * one
+        if answer.choice[job] == tables.problem.current[job] and tables.servers[job]:
+            kept += 1
+            assert {servers.names[server] for _, on in groups for server in on} == set(tables.servers[job])
+    assert (free >= -1e-6).all()
+    assert kept
+    if policy == "default":
+        assert answer.gap is not None
+        assert answer.gap < 0.1

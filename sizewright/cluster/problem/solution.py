@@ -40,12 +40,16 @@ class Solution:
         """Return the total utility of another choice of columns (J,), as the policy defines utility."""
         return float(self.utilities[np.arange(len(choice)), choice].sum())
 
-    def ahead(self, problem: Problem, job: int) -> int:
-        """Return the smallest candidate by dominant share that is better than what the job gets; 0 if none is."""
-        utilities, column = self.utilities[job], int(self.choice[job])
-        better = problem.offered[job] & (utilities > utilities[column] + 1e-12 * abs(utilities[column]))
-        better[0] = False
-        return int(np.where(better, problem.share[job], np.inf).argmin()) if better.any() else 0
+    def ahead(self, problem: Problem, jobs: Ints) -> Ints:
+        """Return, for some jobs (n,), the smallest candidate by dominant share that is better than what each gets.
+
+        It is 0 for a job that has none.
+        """
+        utilities = self.utilities[jobs]
+        chosen = utilities[np.arange(len(jobs)), self.choice[jobs]][:, None]
+        better = problem.offered[jobs] & (utilities > chosen + 1e-12 * np.abs(chosen))
+        better[:, 0] = False
+        return np.where(better.any(axis=1), np.where(better, problem.share[jobs], np.inf).argmin(axis=1), 0)
 
     @property
     def gap(self) -> float | None:

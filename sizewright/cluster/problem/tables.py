@@ -10,6 +10,7 @@ import numpy as np
 
 from sizewright.cluster.problem.candidates import CapacityLimits, JobTable, needs_of, select_candidates
 from sizewright.cluster.problem.problem import Floats, Problem
+from sizewright.cluster.problem.replicas import ReplicaGroups, replica_groups
 from sizewright.cluster.problem.scheduler_state import SchedulerState, units_of
 from sizewright.cluster.problem.utilities import completion_saved, progress
 from sizewright.errors import InputError
@@ -25,6 +26,8 @@ class JobTables:
     problem: Problem
     candidates: tuple[tuple[Candidate, ...], ...]
     """For each job, the candidates of columns 1, 2, …"""
+    replicas: ReplicaGroups
+    """The replicas of each column."""
     servers: tuple[dict[str, dict[str, int]], ...]
     """For each job, the servers of its current replicas."""
     kept_because: tuple[str, ...]
@@ -82,6 +85,7 @@ def tables_of(
     return JobTables(
         problem=_problem(kept, resources, capacity, values, window_s),
         candidates=tuple(job.candidates for job in kept),
+        replicas=replica_groups([job.candidates for job in kept], resources),
         servers=tuple(job.servers for job in kept),
         kept_because=tuple(job.kept_because for job in kept),
         left_out=tuple(left_out),
