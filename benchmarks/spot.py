@@ -22,7 +22,7 @@ from sizewright.cluster.simulator.engine import Settings, Simulation
 from sizewright.cluster.simulator.workload import Workload
 from sizewright.recommender.machines.interruptions import Checkpoints, WorkTimes, probability_within, time_quantiles
 
-SETTINGS, MIN_RUNS, ERROR = choose((60, 20_000, 0.003), (50, 10_000, 0.005), (3, 500, 0.05))
+SETTINGS, MIN_RUNS, ERROR = choose((60, 12_000, 0.004), (50, 8_000, 0.005), (3, 500, 0.05))
 """Number of settings, and the runs and the relative standard error of the mean up to which each is simulated."""
 MAX_RUNS = 2 * MIN_RUNS
 BATCH = 250  # jobs that run side by side in one simulation

@@ -19,6 +19,7 @@ from scipy.special import ndtr, ndtri
 Floats = NDArray[np.float64]
 
 _NO_RATE = 1e-200
+_MIN_HAZARD = 1e-6  # of a stretch; with less the interruption is as likely at any time, to rounding
 _POINTS = 2048  # of the grid of times
 _DAMPING = 20.0  # of the tail beyond the grid, which the transform would fold back: its share becomes e⁻²⁰
 _WORKS = 65  # of the grid of works, over which the unknown throughput is integrated
@@ -98,11 +99,18 @@ class ExtraTime:
         return np.asarray(np.maximum(1.0 - np.abs(point), 0.0)[None, :])
 
     def _lost(self, rate: float, length_s: Floats) -> Floats:
-        """Return the distribution of the time (m, points) until the interruption, within stretches (m,) that have one."""
-        ends_s = (np.arange(_POINTS) + 0.5) * self.step_s
+        """Return the distribution of the time (m, points) until the interruption of stretches (m,) with one.
+
+        Each time lies between two points of the grid in proportion, so that the mean is exact on any grid.
+        """
         length = np.maximum(length_s, 1e-9)[:, None]
-        cumulated = np.expm1(-rate * np.minimum(ends_s, length)) / np.expm1(-rate * length)
-        return np.diff(cumulated, axis=1, prepend=0.0)
+        each_rate = np.maximum(rate, _MIN_HAZARD / length)
+        time = np.arange(-1, _POINTS + 1) * self.step_s
+        before_end = np.clip(time, 0.0, length)
+        # the integral of the cumulated distribution (1 - e^-λt) / (1 - e^-λ·length)
+        integral = (before_end + np.expm1(-each_rate * before_end) / each_rate) / -np.expm1(-each_rate * length)
+        integral = integral + np.maximum(time - length, 0.0)
+        return np.asarray(np.diff(integral, n=2, axis=1) / self.step_s)
 
 
 def _until_success(hazard: Floats | float, attempt: NDArray[np.complex128]) -> NDArray[np.complex128]:
@@ -150,10 +158,11 @@ def probability_within(deadline_s: float, works: WorkTimes, rate: Floats, checkp
     work_s = np.linspace(min(ends_s.min(), deadline_s), min(ends_s.max(), deadline_s), _WORKS)
     reached, by_deadline = works.within(work_s), works.within(np.array([deadline_s]))[:, 0]
     share = np.diff(reached, axis=1)
+    span_s = max(deadline_s - float(work_s[0]), _NEGLIGIBLE * deadline_s)
     probability = np.zeros(len(rate))
     for each in np.unique(rate):
         rows = rate == each
-        within = ExtraTime(work_s, float(each), checkpoints, deadline_s).within(deadline_s - work_s)
+        within = ExtraTime(work_s, float(each), checkpoints, span_s).within(deadline_s - work_s)
         beyond = reached[rows, 0] * within[0] + (by_deadline - reached[:, -1])[rows] * within[-1]
         probability[rows] = beyond + share[rows] @ ((within[1:] + within[:-1]) / 2)
     return probability
