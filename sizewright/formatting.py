@@ -93,7 +93,7 @@ def format_probability(probability: float) -> str:
     """Return a probability in percent: `"96 %"`, and `"> 99 %"` or `"< 1 %"` near the ends."""
     if 0.995 <= probability < 1:
         return "> 99 %"
-    return "< 1 %" if 0 < probability < 0.005 else format_percent(probability)
+    return "< 1 %" if 0 < probability <= 0.005 else format_percent(probability)
 
 
 def format_interval(value: float, lower: float, upper: float) -> tuple[str, str, str]:

@@ -154,6 +154,8 @@ class WorkTimes:
 
 def probability_within(deadline_s: float, works: WorkTimes, rate: Floats, checkpoints: Checkpoints) -> Floats:
     """Return the probabilities (n,) that jobs complete by a deadline, given interruptions per second (n,)."""
+    if not len(rate):
+        return np.zeros(0)
     ends_s = works.quantiles(np.array([_NEGLIGIBLE, 1 - _NEGLIGIBLE]))
     work_s = np.linspace(min(ends_s.min(), deadline_s), min(ends_s.max(), deadline_s), _WORKS)
     reached, by_deadline = works.within(work_s), works.within(np.array([deadline_s]))[:, 0]

@@ -115,6 +115,12 @@ def _rank(option: Selection) -> tuple[float, float]:
     return float(f"{scored.objective[row]:.9g}"), float(scored.cost[row])
 
 
+def _nearness(evaluation: GridEvaluation) -> tuple[int, float]:
+    """Return how many caps allow something, and how early a job completes that is too late for its deadline."""
+    earliest_s = evaluation.rulings[-1].result.reason.values.get("earliest_s", 0.0)
+    return len(evaluation.rulings), -float(earliest_s)
+
+
 def _choose_in(fitted: Fitted, evaluation: GridEvaluation) -> Selection:
     """Return the allowed allocation of a grid with the lowest objective."""
     scored = evaluation.scored
@@ -133,9 +139,9 @@ def _choose_in(fitted: Fitted, evaluation: GridEvaluation) -> Selection:
 
 
 def _why_none(fitted: Fitted) -> Recommendation:
-    """Return why no allocation is allowed: by the caps of the offer of hosts that passes most of them."""
+    """Return why no allocation is allowed: by the caps of the offer of hosts that comes nearest to one."""
     request, recorded, model, evidence = fitted.request, fitted.recorded, fitted.model, fitted.prior
-    evaluation = max(fitted.evaluations, key=lambda each: len(each.rulings))
+    evaluation = max(fitted.evaluations, key=_nearness)
     last = evaluation.rulings[-1]
     if last.cap == INTERVAL_CAP:
         too_wide, remedy = _too_wide(evaluation, recorded)
