@@ -75,7 +75,8 @@ def main() -> None:
     for name, share in within.items():
         print(f"{name:<12}{share:6.0%} of {len(small[name])} problems within 0.1 % after {SMALL_S:g} s at most")
     details = {
-        "single": single, "multi": multi, "small_within": within, "beside": compared, "placed": rows, "kinds": by_policy,
+        "single": single, "multi": multi, "small_within": within, "beside": compared,
+        "placed": rows, "kinds": by_policy,
     }  # fmt: skip
     finish("allocators", figures, TARGETS, details, rivals=rivals)
 

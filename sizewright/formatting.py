@@ -89,6 +89,13 @@ def format_percent(share: float, digits: int = 0) -> str:
     return f"{share:.{digits}%}".replace("%", " %")
 
 
+def format_probability(probability: float) -> str:
+    """Return a probability in percent: `"96 %"`, and `"> 99 %"` or `"< 1 %"` near the ends."""
+    if 0.995 <= probability < 1:
+        return "> 99 %"
+    return "< 1 %" if 0 < probability <= 0.005 else format_percent(probability)
+
+
 def format_interval(value: float, lower: float, upper: float) -> tuple[str, str, str]:
     """Round a value and the ends of its interval alike: `"114,000", "78,000", "165,000"`.
 

@@ -8,7 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sizewright.formatting import describe_interval, format_bytes, format_interval, format_number, format_seconds
+from sizewright.formatting import (
+    describe_interval,
+    format_bytes,
+    format_interval,
+    format_number,
+    format_probability,
+    format_seconds,
+)
 
 NUMBERS = st.floats(-1e300, 1e300)
 
@@ -69,3 +76,8 @@ def test_every_quantity_is_formatted_in_a_short_text(value: float) -> None:
 def test_seconds_of_any_size_are_formatted() -> None:
     texts = [format_seconds(value) for value in (0.0, 0.0123, 1e-9, 1e300, math.nan)]
     assert texts == ["0.0 s", "12.3 ms", "1.0e-09 s", "1.16e+295 d", "–"]
+
+
+def test_probability_is_never_rounded_to_certainty() -> None:
+    texts = [format_probability(each) for each in (0.0, 0.004, 0.005, 0.956, 0.9949, 0.9951, 1.0)]
+    assert texts == ["0 %", "< 1 %", "< 1 %", "96 %", "99 %", "> 99 %", "100 %"]

@@ -171,6 +171,8 @@ def recommend(
     trials: TrialsLike | None = None,
     store: StoreLike | None = None,
     cluster: ClusterLike | None = None,
+    machine: str | None = None,
+    spot: bool | None = None,
     extrapolate: bool = False,
     model: str | BaseThroughputModel | None = None,
     prior: PriorLike = None,
@@ -188,6 +190,9 @@ def recommend(
     `cluster` is a file, a dict or a Cluster. `data` (a click log), `samples`, `objective` and `deadline`, such as "4h",
     override those of the job.
 
+    Where hosts of the cluster have prices, the answer also chooses their kind, on demand or spot. `machine` names the
+    only kind to use; with `spot` only spot hosts are used, with False none.
+
     `extrapolate` allows allocations beyond twice the measured range of an axis. `prior` is learned from other jobs:
     "shipped", a file that `learn_prior` wrote, or its return value. With a prior no trial is needed, each trial
     improves the answer, and so do runs of similar jobs in the store. With `tracking_uri`, or SIZEWRIGHT_TRACKING_URI,
@@ -200,7 +205,8 @@ def recommend(
     Too little data, and bounds within which nothing fits, are answers with remedies, not errors. Raises JobError for
     the job or cluster file, ClickLogError for a log whose ids have to be counted, NoTrialsError without a store and
     without a prior, StoreError for a store or prior that cannot be read, MissingExtraError without mlflow when a
-    registry is used, InputError for a model that cannot take the trials or that is passed together with a `prior`.
+    registry is used, InputError for a model that cannot take the trials or that is passed with a `prior`, for a
+    `machine` that the cluster does not have, and for `spot` where a job is not checkpointed or no spot price is known.
     """
     job = load_job(job, data, samples=samples, objective=objective, deadline=deadline)
     inputs = SizingInputs(
@@ -208,6 +214,8 @@ def recommend(
         trials=trials,
         store=store,
         cluster=cluster,
+        machine=machine,
+        spot=spot,
         extrapolate=extrapolate,
         model=model,
         prior=prior,
@@ -231,6 +239,8 @@ def predict(
     trials: TrialsLike | None = None,
     store: StoreLike | None = None,
     cluster: ClusterLike | None = None,
+    machine: str | None = None,
+    spot: bool | None = None,
     extrapolate: bool = False,
     model: str | BaseThroughputModel | None = None,
     prior: PriorLike = None,
@@ -267,6 +277,8 @@ def predict(
         trials=trials,
         store=store,
         cluster=cluster,
+        machine=machine,
+        spot=spot,
         extrapolate=extrapolate,
         model=model,
         prior=prior,

@@ -31,6 +31,8 @@ class SizingInputs:
     trials: TrialsLike | None = None
     store: StoreLike | None = None
     cluster: ClusterLike | None = None
+    machine: str | None = None
+    spot: bool | None = None
     extrapolate: bool = False
     model: str | BaseThroughputModel | None = None
     prior: PriorLike = None
@@ -55,6 +57,8 @@ def sizing_request(inputs: SizingInputs) -> tuple[SizingRequest, Reason | None]:
         job=job,
         trials=evidence,
         cluster=load_cluster(inputs.cluster),
+        machine=inputs.machine,
+        spot=inputs.spot,
         model=custom_model,
         extrapolate=inputs.extrapolate,
         prior=prior,

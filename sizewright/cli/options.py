@@ -112,6 +112,13 @@ DescribedBy = Annotated[
     ),
 ]
 ClusterFile = Annotated[Text, typer.Option("--cluster", metavar="FILE", help="The cluster file: hosts and quota.")]
+Machine = Annotated[
+    Text, typer.Option("--machine", metavar="KIND", help="Use only this kind of hosts. Default: the best of all.")
+]
+Spot = Annotated[
+    Optional[bool],  # noqa: UP045
+    typer.Option("--spot/--on-demand", help="Use spot hosts only, or none. Default: whichever is better."),
+]
 RayAddress = Annotated[
     Text, typer.Option("--address", metavar="HOST:PORT", help="Address of a running Ray cluster. Default: this host.")
 ]

@@ -19,6 +19,8 @@ def sizing_inputs(
     trials: str | None,
     map_: list[str] | None,
     cluster: str | None,
+    machine: str | None,
+    spot: bool | None,
     data: str | None,
     samples: int | None,
     model: str | None,
@@ -40,6 +42,9 @@ def sizing_inputs(
         trials=trials,
         map_=map_,
         cluster=cluster,
+        machine=machine,
+        spot=spot is True,
+        on_demand=spot is False,
         data=data,
         samples=samples,
         objective=goal,
@@ -51,6 +56,8 @@ def sizing_inputs(
         trials=read_rows(trials, map_, loaded_job),
         store=store,
         cluster=cluster,
+        machine=machine,
+        spot=spot,
         extrapolate=extrapolate,
         model=model,
         prior=prior,
@@ -65,7 +72,7 @@ def _given_options(**values: str | int | bool | list[str] | None) -> Options:
     for name, value in values.items():
         for each in value if isinstance(value, list) else [value]:
             if each not in (None, "", False):
-                options.append((f"--{name.rstrip('_')}", "" if each is True else str(each)))
+                options.append((f"--{name.rstrip('_').replace('_', '-')}", "" if each is True else str(each)))
     return tuple(options)
 
 

@@ -14,6 +14,7 @@ from sizewright.formatting import (
     format_interval,
     format_number,
     format_percent,
+    format_probability,
     format_seconds,
 )
 
@@ -138,6 +139,8 @@ def print_recommendation(console: Console, answer: Recommendation, job: Job | No
         return
     console.print(_candidates(answer))
     console.print(_sizes(answer))
+    if answer.machines:
+        console.print(_machines(answer, job))
     _print_expected(console, answer, job)
     for reason in answer.reasons:
         console.print(f"• {reason}")
@@ -169,15 +172,18 @@ def print_prediction(console: Console, answer: PredictionAnswer) -> None:
         return
     has_total = answer.asked.predicted.completion_time_s is not None
     loaders = answer.asked.allocation.loaders is not None
+    rows = {"asked": answer.asked, "recommended": answer.recommended}
+    on_hosts = any(row and row.machines for row in rows.values())
     table = DataTable(
         f"{answer.job}: what to expect (replicas × cores)",
         "", "workers", "PS", "batch", *["loaders"] * loaders, "samples/s", "90 % interval", "measured",
         *(("time", "cost") if has_total else ("cost per hour",)),
-        "memory per worker", "memory per PS", "workers busy", "PS busy", text=("",),
+        "memory per worker", "memory per PS", "workers busy", "PS busy", *["hosts"] * on_hosts, text=("", "hosts"),
     )  # fmt: skip
-    for name, row in (("asked", answer.asked), ("recommended", answer.recommended)):
+    for name, row in rows.items():
         if row is not None:
-            table.add_row(name, *_predicted_cells(row), style="bold green" if name == "recommended" else "")
+            cells = [row.machines.describe() if row.machines else "–"] * on_hosts
+            table.add_row(name, *_predicted_cells(row), *cells, style="bold green" if name == "recommended" else "")
     console.print(table)
     for reason in answer.reasons:
         console.print(f"• {reason}")
@@ -193,10 +199,10 @@ def _predicted_cells(row: PredictedAllocation) -> list[str]:
     measured = "–"
     if row.measured:
         measured = f"{format_number(row.measured.throughput.value)} ({format_count(row.measured.trials, 'trial')})"
-    totals = [format_number(predicted.price_per_hour or 0.0)]
-    if predicted.completion_time_s and predicted.cost:
-        cost = format_cost(predicted.cost.value, rate.value, rate.lower, rate.upper)
-        totals = [format_seconds(predicted.completion_time_s.value), cost]
+    totals = ["–" if predicted.price_per_hour is None else format_number(predicted.price_per_hour)]
+    if predicted.completion_time_s:
+        cost = predicted.cost and format_interval(predicted.cost.value, predicted.cost.lower, predicted.cost.upper)[0]
+        totals = [format_seconds(predicted.completion_time_s.value), cost or "–"]
     memory = [" + ".join(g.describe_memory() for g in groups) or "–" for groups in (allocation.worker, allocation.ps)]
     busy = (predicted.worker_utilization, predicted.ps_utilization)
     return [
@@ -257,6 +263,27 @@ def _sizes(answer: Recommendation) -> DataTable:
     return table
 
 
+def _machines(answer: Recommendation, job: Job | None) -> DataTable:
+    """Return one row per offer of hosts with its best allocation; the chosen one is marked."""
+    has_total = answer.machines[0].cost is not None
+    by_deadline = answer.machines[0].deadline_probability is not None
+    within = f"within {format_seconds(job.deadline)}" if job and job.deadline else "by the deadline"
+    table = DataTable(
+        "On which hosts (whole hosts are paid; replicas × cores)", "", "hosts", "workers", "PS", "an hour",
+        *["time", "cost", "90 % interval"] * has_total, *[within] * by_deadline, text=("hosts",),
+    )  # fmt: skip
+    for each in answer.machines:
+        cells = [each.describe(), *(sized_role(each.allocation, role) for role in ("worker", "ps"))]
+        cells.append(format_number(each.price_per_hour))
+        if each.cost and each.completion_time_s:
+            cost, lower, upper = format_interval(each.cost.value, each.cost.lower, each.cost.upper)
+            cells += [format_seconds(each.completion_time_s.value), cost, f"{lower}–{upper}"]
+        if each.deadline_probability is not None:
+            cells.append(format_probability(each.deadline_probability))
+        table.add_row("→" if each.chosen else "", *cells, style="bold green" if each.chosen else "")
+    return table
+
+
 def _print_expected(console: Console, answer: Recommendation, job: Job | None) -> None:
     predicted = answer.predicted
     assert predicted is not None
@@ -264,7 +291,9 @@ def _print_expected(console: Console, answer: Recommendation, job: Job | None) -
     busy = "".join(f"; {name} {format_percent(share)} busy" for name, share in utilization.items() if share)
     rate = _describe_estimate(predicted.throughput)
     console.print(f"Expect {rate} samples/s: {_describe_total(predicted)}{busy}.", style="bold")
-    if job and not any(reason.kind == "price_per_replica" for reason in answer.reason_details):
+    if machines := answer.chosen_machines:
+        console.print(f"Cost is that of {machines.describe()}, at {format_number(machines.price_hour)} an hour each.")
+    elif job and not any(reason.kind == "price_per_replica" for reason in answer.reason_details):
         gpus = any(group.gpu for row in answer.alternatives for _, group in row.allocation.groups)
         console.print(f"Cost is computed with prices of {job.prices.describe(gpus=gpus)}.")
 

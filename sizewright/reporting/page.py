@@ -13,12 +13,19 @@ from typing import Any
 from sizewright.datasets.runs.finished_job import FinishedJob
 from sizewright.datasets.trials.trial import Trial
 from sizewright.errors import MissingExtraError
-from sizewright.formatting import describe_interval, format_bytes, format_interval, format_number, format_seconds
+from sizewright.formatting import (
+    describe_interval,
+    format_bytes,
+    format_interval,
+    format_number,
+    format_probability,
+    format_seconds,
+)
 from sizewright.redaction import redacted_data, shown
 from sizewright.reporting.contents import Figure, ReportData, figures
 from sizewright.reporting.svg import as_svg
 from sizewright.runtime.audit_log import Entry
-from sizewright.spec import Allocation, Estimate, Job, Recommendation
+from sizewright.spec import Allocation, Estimate, Job, Machines, Recommendation
 
 _FOLDER = Path(__file__).parent
 _STATUS = {"ok": "", "infeasible": "Nothing within the bounds can run.", "not_enough_data": "Not enough data yet."}
@@ -34,6 +41,7 @@ def page(data: ReportData, made: datetime | None = None) -> str:
             status=_STATUS[answer.status],
             sizes=_sizes(answer),
             expect=_expected(answer, job),
+            machines=[_machines(each) for each in answer.machines],
             figures=[_figure(figure) for figure in figures(data)],
             plans=[_plan(entry) for entry in data.plans],
             runs=[_run(run) for run in runs],
@@ -115,6 +123,8 @@ def _expected(answer: Recommendation, job: Job) -> list[tuple[str, str, str]]:
     for reason in answer.reason_details:
         if reason.kind == "price_per_replica":
             prices = f"{reason.values['price']:g} per replica-hour"
+    if machines := answer.chosen_machines:
+        prices = f"{format_number(machines.price_hour)} for each {machines.kind}"
     throughput = row("samples/s", *_interval(predicted.throughput))
     if time is None or cost is None:
         hourly = format_number(predicted.price_per_hour or 0.0)
@@ -124,6 +134,19 @@ def _expected(answer: Recommendation, job: Job) -> list[tuple[str, str, str]]:
         row("time", *map(format_seconds, (time.value, time.lower, time.upper))),
         row(f"cost, at {prices}", *_interval(cost)),
     ]
+
+
+def _machines(machines: Machines) -> tuple[bool, tuple[str, ...]]:
+    """Return whether the hosts are chosen, and the cells of their row."""
+    time, cost, probability = machines.completion_time_s, machines.cost, machines.deadline_probability
+    return machines.chosen, (
+        machines.describe(),
+        machines.allocation.describe(),
+        format_number(machines.price_per_hour),
+        format_seconds(time.value) if time else "–",
+        describe_interval(cost.value, cost.lower, cost.upper) if cost else "–",
+        "–" if probability is None else format_probability(probability),
+    )
 
 
 def _interval(estimate: Estimate) -> tuple[str, str, str]:

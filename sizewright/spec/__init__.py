@@ -8,7 +8,7 @@ from sizewright.spec.cluster_allocation import ClusterAllocation, LeftOut, Resou
 from sizewright.spec.command import Command, Progress, Side
 from sizewright.spec.diagnosis import Check, Diagnosis
 from sizewright.spec.executor import Capabilities, ChangeCost, Executor, Handle, RestoresReplicas, ShowsDifference
-from sizewright.spec.job import Data, Deploy, Job, Objective, Prices, Training
+from sizewright.spec.job import Checkpoint, Data, Deploy, Job, Objective, Prices, Training
 from sizewright.spec.memory import MemoryReport, ServerOption, TableMemory, WorkerOption
 from sizewright.spec.metrics import LimitedBy, Metrics, ReplicaLog, ReplicaMetrics
 from sizewright.spec.model import CRITEO_KAGGLE_ROWS, Model, Optimizer, Tables
@@ -22,6 +22,7 @@ from sizewright.spec.recommendation import (
     Alternative,
     Estimate,
     Evidence,
+    Machines,
     Prediction,
     Recommendation,
     Remedy,
@@ -50,6 +51,7 @@ __all__ = [
     "Change",
     "ChangeCost",
     "Check",
+    "Checkpoint",
     "Cluster",
     "ClusterAllocation",
     "Command",
@@ -69,6 +71,7 @@ __all__ = [
     "JobOutcome",
     "LeftOut",
     "LimitedBy",
+    "Machines",
     "MeasuredThroughput",
     "MemoryReport",
     "Metrics",

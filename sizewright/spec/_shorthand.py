@@ -45,6 +45,12 @@ BY_NAME = Shorthand(
     short=lambda _: {"type": "string"},
 )
 
+# `30m` stands for `{every: 30m}`.
+BY_INTERVAL = Shorthand(
+    expand=lambda value: {"every": value} if isinstance(value, (int, float, str)) else value,
+    short=lambda _: {"anyOf": [{"type": "number"}, {"type": "string"}]},
+)
+
 
 @dataclass(frozen=True)
 class Spelling:

@@ -66,6 +66,10 @@ class Cluster(Record):
         """Read a cluster file. Raises JobError for an invalid one."""
         return parse(cls, load_yaml(path, "cluster"), str(path))
 
+    def only(self, host: HostKind) -> Cluster:
+        """Return the cluster with the hosts of one kind only."""
+        return self.model_copy(update={"hosts": (host,), "name": f"{self.name} ({host.kind})"})
+
     @property
     def cpu_limit(self) -> float:
         """Cores that one job may request."""

@@ -83,7 +83,8 @@ def _described(job: Job) -> dict[str, Any]:
             del described["model"]["tables"]["dtype"]
         if set(job.model.table_optimizers) == {job.model.optimizer.name}:
             del described["model"]["tables"]["optimizer"]
-    del described["training"]["samples"], described["training"]["loaders"]  # trials record their loaders
+    for name in ("samples", "loaders", "checkpoint"):  # trials record their loaders
+        del described["training"][name]
     for name, default in _SINCE_ADDED.items():  # so that older trials stay valid
         if described["training"][name] == default:
             del described["training"][name]

@@ -14,7 +14,7 @@ from sizewright.formatting import format_count
 from sizewright.redaction import without_passwords
 from sizewright.spec._base import OPTIONS, Record, load_yaml, parse
 from sizewright.spec._paths import absolute, absolute_pattern, folder_of
-from sizewright.spec._shorthand import JOB_NAME, NAMESPACE, PLATFORM_NAME
+from sizewright.spec._shorthand import BY_INTERVAL, JOB_NAME, NAMESPACE, PLATFORM_NAME
 from sizewright.spec.allocation import Allocation, Group
 from sizewright.spec.bounds import MAX_REPLICAS, NO_REPLICAS, BatchSize, Bounds, Loaders
 from sizewright.spec.command import Command
@@ -63,6 +63,29 @@ class Data(Record):
         return self
 
 
+class Checkpoint(Record):
+    """Checkpoints, from which the job resumes after an interruption."""
+
+    every: Seconds = Field(gt=0, description="time between two checkpoints, such as 30m")
+    pause: Seconds = Field(
+        default=0.0, ge=0, description="time for which training stops to write one, beyond what trials measured"
+    )
+    restart: Seconds = Field(
+        default=63.0, ge=0, description="from an interruption until training continues on new hosts"
+    )
+
+    @model_validator(mode="after")
+    def _trains_in_between(self) -> Checkpoint:
+        if self.pause >= self.every:
+            raise ValueError(f"pause ({self.pause:g} s) must be shorter than every ({self.every:g} s)")
+        return self
+
+    @property
+    def time_factor(self) -> float:
+        """The time of a job with the pauses of its checkpoints over its time without them."""
+        return self.every / (self.every - self.pause)
+
+
 class Training(Record):
     """Training settings."""
 
@@ -87,6 +110,9 @@ class Training(Record):
         default=None, ge=0, description="async: steps by which a worker may be ahead of the slowest; unbounded without"
     )
     dense_sync_steps: Count = Field(default=1, ge=1, description="steps between exchanges of the dense weights")
+    checkpoint: Annotated[Checkpoint | None, BY_INTERVAL] = Field(
+        default=None, description="how often the job is saved, such as 30m; absent: an interruption loses all work"
+    )
 
     @model_validator(mode="after")
     def _one_batch_size(self) -> Training:

@@ -23,7 +23,9 @@ Values = TypeVar("Values", float, Floats)
 
 OPENCOST_PRICES = Prices(core_hour=0.0316, gib_hour=0.0042, gpu_hour=0.95)
 """The prices of a host that has none of its own: OpenCost's defaults, in dollars."""
-DEADLINE_COVERAGE = 0.8
+DEADLINE_PROBABILITY = 0.9
+"""With the objective `deadline` the job completes by its deadline with at least this probability."""
+DEADLINE_COVERAGE = 2 * DEADLINE_PROBABILITY - 1
 """P(T ≤ deadline) ≥ 0.9 is a one-sided bound: the end of a two-sided interval of coverage 0.8."""
 REPLICA_HOUR = 1.0
 """Price of a replica where only the numbers of replicas are known and the job has no prices of its own."""

@@ -14,7 +14,7 @@ from sizewright.spec._paths import folder_of
 from sizewright.spec._shorthand import PLAN_ID
 from sizewright.spec.allocation import Allocation
 from sizewright.spec.job import Job
-from sizewright.spec.recommendation import Estimate, Recommendation
+from sizewright.spec.recommendation import Estimate, Machines, Recommendation
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -46,6 +46,9 @@ class Plan(Answer):
     cooldown_s: float = Field(default=0.0, ge=0)
     expected: Estimate | None = Field(default=None, description="samples/s at the target, with the 90 % interval")
     expected_by: str = Field(default="", description="model and prior that predicted it")
+    machines: Machines | None = Field(
+        default=None, description="the hosts that the target was chosen for; null if hosts have no price"
+    )
 
     def to_frame(self) -> pd.DataFrame:
         """Return one row for the target, and one for each other allocation of the plan: current, lower, upper."""
@@ -69,6 +72,7 @@ class Plan(Answer):
                 "expected_by": f"{evidence.model} with {evidence.prior}" if evidence.prior else evidence.model,
                 "lower": recommendation.lower,
                 "upper": recommendation.upper,
+                "machines": recommendation.chosen_machines,
             }
         )
 

@@ -11,7 +11,7 @@ from sizewright.spec._base import Record
 from sizewright.spec._frames import frame, sizes
 from sizewright.spec.allocation import Allocation
 from sizewright.spec.reason import Reason
-from sizewright.spec.recommendation import Estimate, Evidence, Prediction, Remedy
+from sizewright.spec.recommendation import Estimate, Evidence, Machines, Prediction, Remedy
 from sizewright.spec.units import Bytes, Cores, Count
 
 if TYPE_CHECKING:
@@ -46,6 +46,9 @@ class PredictedAllocation(Record):
     predicted: Prediction
     measured: MeasuredThroughput | None = Field(default=None, description="null if no trial has this allocation")
     extrapolated: bool = Field(default=False, description="whether it lies beyond what trials and prior cover")
+    machines: Machines | None = Field(
+        default=None, description="the hosts that are best for it; null if hosts have no price, or hold it in no number"
+    )
     allowed: bool = Field(default=True, description="whether memory, hosts, quota, deadline and trials allow it")
 
 

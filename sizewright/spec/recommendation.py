@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Literal
 
 from pydantic import ConfigDict, Field
 
+from sizewright.formatting import format_count
 from sizewright.spec._answer import Answer
 from sizewright.spec._base import Record
 from sizewright.spec._frames import frame, sizes
@@ -34,7 +35,12 @@ class Prediction(Record):
         default=None, description="absent where the number of samples is unknown"
     )
     cost: Estimate | None = Field(default=None, description="of all samples; absent where their number is unknown")
-    price_per_hour: float | None = Field(default=None, description="currency per hour of the target's replicas")
+    deadline_probability: float | None = Field(
+        default=None, description="that the job completes by its deadline; absent without one"
+    )
+    price_per_hour: float | None = Field(
+        default=None, description="currency per hour of the target's replicas, or of the whole hosts that it is put on"
+    )
     worker_memory_bytes: int | None = Field(default=None, description="peak of a worker; absent where it is unknown")
     ps_memory_bytes: int | None = Field(default=None, description="peak of a PS; absent where it is unknown")
     worker_oom_probability: float | None = Field(default=None, description="that a worker breaks the memory asked for")
@@ -54,7 +60,7 @@ class Alternative(Record):
     throughput: Estimate
     completion_time_s: float | None = Field(default=None, description="absent where the number of samples is unknown")
     cost: float | None = Field(default=None, description="of all samples; absent where their number is unknown")
-    price_per_hour: float | None = Field(default=None, description="currency per hour of all replicas")
+    price_per_hour: float | None = Field(default=None, description="currency per hour of all replicas, or of the hosts")
     chosen: bool = False
 
     def time_and_cost(self) -> tuple[float, float]:
@@ -65,6 +71,37 @@ class Alternative(Record):
 
         time_s = completion_time_s(1e6, self.throughput.value)
         return time_s, cost_of(time_s, self.price_per_hour or 0.0)
+
+
+class Machines(Record):
+    """Whole hosts that hold all replicas of an allocation, and what to expect of them."""
+
+    kind: str = Field(description="of host, as the cluster file names it")
+    hosts: int = Field(description="how many of them the job is put on")
+    spot: bool = Field(description="whether they are spot hosts, which may be taken away")
+    price_hour: float = Field(description="of an hour of one host")
+    interruptions_hour: float = Field(
+        default=0.0, description="how often one host is taken away, on average in an hour"
+    )
+    allocation: Allocation = Field(description="the best one on these hosts")
+    completion_time_s: Estimate | None = Field(
+        default=None, description="mean with interruptions, and the 90 % interval; absent where samples are unknown"
+    )
+    cost: Estimate | None = Field(default=None, description="of all samples; absent where their number is unknown")
+    deadline_probability: float | None = Field(
+        default=None, description="that the job completes by its deadline; absent without one"
+    )
+    chosen: bool = False
+
+    @property
+    def price_per_hour(self) -> float:
+        """Currency per hour of all hosts."""
+        return self.hosts * self.price_hour
+
+    def describe(self) -> str:
+        """Return a text such as `4 spot hosts of big` or `1 host of big on demand`."""
+        count = format_count(self.hosts, "spot host" if self.spot else "host")
+        return f"{count} of {self.kind}" + ("" if self.spot else " on demand")
 
 
 class SimilarJob(Record):
@@ -134,12 +171,21 @@ class Recommendation(Answer):
     )
     predicted: Prediction | None = None
     alternatives: tuple[Alternative, ...] = ()
+    machines: tuple[Machines, ...] = Field(
+        default=(),
+        description="kinds of hosts with the best allocation on each, the best first; empty if hosts have no price",
+    )
     evidence: Evidence
     reasons: tuple[str, ...] = ()
     reason_details: tuple[Reason, ...] = Field(
         default=(), description="the reasons one for one, as kinds with their numbers"
     )
     remedies: tuple[Remedy, ...] = ()
+
+    @property
+    def chosen_machines(self) -> Machines | None:
+        """The hosts that the target is to be put on; None if hosts have no price."""
+        return next((each for each in self.machines if each.chosen), None)
 
     def to_frame(self) -> pd.DataFrame:
         """Return one row per alternative, with the chosen one marked."""

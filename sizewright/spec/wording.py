@@ -10,7 +10,15 @@ from collections.abc import Callable, Iterable, Mapping
 from string import Formatter
 from typing import Any
 
-from sizewright.formatting import format_bytes, format_count, format_number, format_seconds, write_bytes
+from sizewright.formatting import (
+    describe_interval,
+    format_bytes,
+    format_count,
+    format_number,
+    format_probability,
+    format_seconds,
+    write_bytes,
+)
 from sizewright.redaction import beginning
 from sizewright.spec.allocation import Role
 from sizewright.spec.reason import Reason, numbered
@@ -49,6 +57,7 @@ _FORMATS: dict[str, Callable[[Any], str]] = {
     "bytes": format_bytes,
     "limit": lambda memory_bytes: format_bytes(memory_bytes) if memory_bytes else "not limited",
     "time": format_seconds,
+    "price": format_number,
     "number": lambda value: format_number(value, 4),
     "objective": lambda value: _OBJECTIVES[value],
     "ratio": lambda ratio: f"{ratio:,.0f} times" if ratio > 1 else f"1/{1 / ratio:,.0f} of",
@@ -188,6 +197,17 @@ def _best_objective(values: Values) -> str:
     return _filled(
         f"The target has the lowest {{objective:objective}} of {{allocations:count allocation}}{in_bounds}.", values
     )
+
+
+def _machines(values: Values) -> str:
+    text = _filled("An hour on {machines} costs {cost:price}", values)
+    if "cost_lower" in values:
+        cost = describe_interval(values["cost"], values["cost_lower"], values["cost_upper"])
+        text = f"The job costs {cost} on {values['machines']}"
+    if "deadline_s" in values:
+        probability = format_probability(values["probability"])
+        text += _filled(f", done within {{deadline_s:time}} with a probability of {probability}", values)
+    return text + (_filled("; {other_cost:price} on {other}.", values) if "other" in values else ".")
 
 
 def _prior_knows_job(values: Values) -> str:
@@ -517,6 +537,14 @@ _TARGET: dict[str, str | Callable[[Values], str]] = {
     ),
     "extrapolated": _extrapolated,
     "memory_requested": _memory_requested,
+    "machines": _machines,
+    "spot_without_checkpoints": (
+        "Spot hosts are not used: {job} is not checkpointed, so an interruption would lose all work (set "
+        "training.checkpoint, such as 30m)."
+    ),
+    "spot_interruptions_unknown": (
+        "Spot hosts of {kinds} are not used, since how often they are taken away is unknown (set interruptions_hour)."
+    ),
     "price_per_replica": (
         "Cost is computed with a price of {price:g} per replica-hour, since no trial records cores and the job sets no "
         "prices."

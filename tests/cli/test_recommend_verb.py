@@ -1,5 +1,6 @@
 import gzip
 import json
+import re
 
 import pytest
 import yaml
@@ -225,3 +226,96 @@ def test_samples_option_replaces_the_samples_of_the_job(call, example, store):
     assert million["cost"]["value"] < default["cost"]["value"]
     assert million["price_per_hour"] == default["price_per_hour"]
     assert call("recommend", example, "--store", store, "--samples", "none").code == 2
+
+
+_HOSTS = """
+hosts:
+- {kind: small, count: 10, cpu: 2, memory: 8Gi, price_hour: 0.1, spot_price_hour: 0.03, interruptions_hour: 0.1}
+- {kind: big, count: 2, cpu: 16, memory: 64Gi, price_hour: 0.77}
+"""
+
+
+@pytest.fixture
+def hosts(tmp_path):
+    path = tmp_path / "hosts.yaml"
+    path.write_text(_HOSTS)
+    return path
+
+
+@pytest.fixture
+def saved(example, tmp_path):
+    """Return the example with checkpoints; its trials are the same."""
+    path = tmp_path / "saved.yaml"
+    path.write_text(example.read_text().replace("training:\n", "training:\n  checkpoint: 30m\n"))
+    assert Job.load(path).hash == Job.load(example).hash
+    return path
+
+
+def _machines(result):
+    assert result.code == 0, result.err
+    return [(m["kind"], m["spot"], m["chosen"]) for m in json.loads(result.out)["machines"]]
+
+
+def test_cheaper_spot_hosts_are_recommended(call, saved, store, hosts, tmp_path):
+    args = ("recommend", saved, "--store", store, "--cluster", hosts, "--objective", "cost", "--samples", "1G")
+    result = call(*args)
+    text = " ".join(result.out.split())
+    assert "On which hosts" in text
+    assert re.search(r"The job costs [\d.]+ \([\d.]+ to [\d.]+\) on \d+ spot hosts? of small; [\d.]+ on", text)
+    assert _machines(call(*args, "-o", "json"))[0] == ("small", True, True)
+    plan = tmp_path / "plan.yaml"
+    call(*args, "--out", plan)
+    assert (Plan.load(plan).machines.kind, Plan.load(plan).machines.spot) == ("small", True)
+
+
+def test_dearer_spot_hosts_are_not_recommended(call, saved, store, hosts):
+    hosts.write_text(_HOSTS.replace("spot_price_hour: 0.03", "spot_price_hour: 0.1"))
+    args = ("recommend", saved, "--store", store, "--cluster", hosts, "--objective", "cost", "-o", "json")
+    rows = _machines(call(*args))
+    assert rows[0] == ("small", False, True)
+    assert ("small", True, False) in rows
+
+
+def test_deadline_is_told_with_its_probability_and_rules_slow_spot_hosts_out(call, saved, store, hosts):
+    hosts.write_text(_HOSTS.replace("interruptions_hour: 0.1", "interruptions_hour: 2"))
+    args = ("recommend", saved, "--store", store, "--cluster", hosts, "--samples", "1G", "--machine", "small")
+    fastest = json.loads(call(*args, "--objective", "time", "-o", "json").out)["predicted"]
+    deadline = f"{1.05 * fastest['completion_time_s']['upper']:.0f}s"
+    kept = call(*args, "--deadline", deadline)
+    assert "done within" in " ".join(kept.out.split())
+    assert "on demand" in kept.out.split("Cost is that of")[1].splitlines()[0]
+    refused = call(*args, "--deadline", deadline, "--spot")
+    assert refused.code == 3
+    assert "the earliest completion with 90 % probability" in " ".join(refused.out.split())
+
+
+def test_machine_and_market_can_be_chosen(call, saved, store, hosts):
+    args = ("recommend", saved, "--store", store, "--cluster", hosts, "-o", "json")
+    assert _machines(call(*args, "--machine", "big")) == [("big", False, True)]
+    assert _machines(call(*args, "--spot")) == [("small", True, True)]
+    assert [spot for _, spot, _ in _machines(call(*args, "--on-demand"))] == [False, False]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--spot"], "Spot hosts are refused for criteo-dlrm, since it is not checkpointed"),
+        (["--spot", "--machine", "big"], "Spot hosts are refused"),
+        (["--machine", "huge"], "has no hosts of kind huge. Choose one of: small, big."),
+    ],
+)
+def test_hosts_that_cannot_be_used_are_refused_in_one_sentence(call, example, store, hosts, options, message):
+    result = call("recommend", example, "--store", store, "--cluster", hosts, *options)
+    assert (result.code, result.out) == (1, "")
+    assert message in " ".join(result.err.split())
+
+
+def test_missing_spot_price_and_missing_cluster_are_told(call, saved, store, hosts):
+    result = call("recommend", saved, "--store", store, "--cluster", hosts, "--spot", "--machine", "big")
+    assert result.code == 1
+    assert "No spot price is known of big." in result.err
+    alone = call("recommend", saved, "--store", store, "--spot")
+    assert alone.code == 1
+    assert "there is no cluster file" in alone.err
+    unsaved = call("recommend", saved, "--store", store, "--cluster", hosts, "--machine", "small", "-o", "yaml")
+    assert unsaved.code == 0

@@ -19,10 +19,11 @@ from sizewright.recommender.sizing.select import recommend, select
 from sizewright.reporting.contents import ReportData
 from sizewright.reporting.page import page
 from sizewright.reporting.svg import as_svg
-from sizewright.spec import Job
+from sizewright.spec import Checkpoint, Cluster, HostKind, Job
 from tests.helpers.finished_runs import run_of
 from tests.helpers.formula_trials import formula_trials
 
+SAVED = Checkpoint(every="30m")
 VOID = {"meta", "link", "input", "br", "use"}
 
 
@@ -75,6 +76,22 @@ def test_page_contains_allocation_reasons_and_trials(sizing: SizingResult) -> No
     assert "nightly" in parsed.text
     (record,) = [text for text in parsed.texts if text.lstrip().startswith("{") and "recommendation/v1" in text]
     assert json.loads(record) == json.loads(answer.model_dump_json())
+
+
+def test_page_shows_the_hosts_with_their_prices(example: Path) -> None:
+    described = Job.load(example)
+    job = described.model_copy(update={"training": described.training.model_copy(update={"checkpoint": SAVED})})
+    host = HostKind(
+        kind="big", count=4, cpu=16, memory="64Gi", price_hour=0.7, spot_price_hour=0.2, interruptions_hour=1
+    )
+    trials = formula_trials(job)
+    decision = select(SizingRequest(job, trials, cluster=Cluster(hosts=(host,))))
+    assert isinstance(decision, Selection)
+    answer = build_recommendation(decision)
+    parsed = ParsedPage(page(ReportData(SizingResult(job, answer, trials, [], decision.model))))
+    assert "On which hosts" in parsed.text
+    assert all(each.describe() in parsed.text for each in answer.machines)
+    assert "cost, at 0.200 for each big" in parsed.text
 
 
 def test_page_fetches_nothing(sizing: SizingResult) -> None:

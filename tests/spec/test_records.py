@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from sizewright.spec import (
     Allocation,
     Alternative,
     Change,
+    Checkpoint,
     Cluster,
     Estimate,
     Evidence,
@@ -219,3 +221,30 @@ def test_gpus_are_described_by_their_kind() -> None:
     assert [Gpu(count=1).describe(), Gpu(count=2).describe(), Gpu(kind="a100", count=2).describe()] == [
         "1 GPU", "2 GPUs", "2 a100"
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("checkpoint", "message"),
+    [
+        ("0s", "must be above 0"),
+        ("{pause: 5s}", "'training.checkpoint.every' is missing"),
+        ("{every: 60s, pause: 1m}", "pause (60 s) must be shorter than every (60 s)"),
+        ("{every: 60s, restart: -1}", "'training.checkpoint.restart' must be at least 0"),
+    ],
+)
+def test_checkpoints_that_make_no_sense_are_refused(tmp_path: Path, checkpoint: str, message: str) -> None:
+    path = tmp_path / "job.yaml"
+    path.write_text(f"training: {{checkpoint: {checkpoint}}}\n")
+    with pytest.raises(JobError, match=re.escape(message)):
+        Job.load(path)
+
+
+def test_checkpoint_is_an_interval_or_has_a_pause_and_a_restart(tmp_path: Path) -> None:
+    path = tmp_path / "job.yaml"
+    path.write_text("training: {checkpoint: 30m}\n")
+    short = Job.load(path).training.checkpoint
+    assert short == Checkpoint(every=1800)
+    assert short.time_factor == 1
+    assert Checkpoint(every="10m", pause="1m").time_factor == pytest.approx(10 / 9)
+    assert Job.load(path).hash == Job().hash, "trials do not depend on it"
+    assert Job.model_validate_json(Job.load(path).model_dump_json()) == Job.load(path)

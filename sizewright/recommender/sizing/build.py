@@ -12,6 +12,7 @@ from sizewright.formatting import format_count
 from sizewright.models._base import BaseThroughputModel
 from sizewright.models.axes import column_imputer, count_distinct
 from sizewright.recommender.sizing.caps import Ruling, beyond_supported
+from sizewright.recommender.sizing.expected import deadline_probability, estimate, machines_of, time_and_cost
 from sizewright.recommender.sizing.pareto import thinned
 from sizewright.recommender.sizing.reasons import assumptions, next_trials, reasons
 from sizewright.recommender.sizing.request import SizingRequest
@@ -19,7 +20,6 @@ from sizewright.recommender.sizing.result import PriorEvidence, Selection
 from sizewright.spec import (
     Allocation,
     Alternative,
-    Estimate,
     Evidence,
     Job,
     Prediction,
@@ -28,7 +28,6 @@ from sizewright.spec import (
     Remedy,
     Role,
 )
-from sizewright.spec.objective import cost_of
 from sizewright.spec.reason import Reason
 from sizewright.spec.wording import AXIS_WORDS, infeasible_because, not_enough_because, sentence
 
@@ -45,12 +44,13 @@ def build_recommendation(selection: Selection) -> Recommendation:
         status="ok",
         job=selection.job.name,
         objective=selection.job.objective,
-        target=allocation_of(selection, selection.chosen),
+        target=selection.allocation(selection.chosen),
         lower=lower,
         upper=upper,
-        uncapped=allocation_of(selection, selection.scored.best()),
+        uncapped=selection.allocation(selection.scored.best()),
         predicted=prediction_of(selection),
         alternatives=_alternatives(selection),
+        machines=tuple(machines_of(option, chosen=number == 0) for number, option in enumerate(selection.options)),
         evidence=evidence_of_selection(selection).model_copy(update={"to_be_surer": tuple(next_trials(selection))}),
         reasons=tuple(map(sentence, why)),
         reason_details=why,
@@ -168,13 +168,6 @@ def with_reason(answer: SizingAnswer, reason: Reason) -> SizingAnswer:
     return answer.model_copy(update={"reasons": (*answer.reasons, sentence(reason)), "reason_details": details})
 
 
-def allocation_of(selection: Selection, row: int) -> Allocation:
-    """Return a row of the evaluated grid as an allocation, with its memory and the job's other roles."""
-    scored = selection.scored
-    allocation = scored.grid.allocation(row, scored.worker_memory_bytes[row], scored.ps_memory_bytes[row])
-    return selection.job.with_gpu_kind(selection.job.with_sides(allocation))
-
-
 def _range(selection: Selection) -> tuple[Allocation, Allocation]:
     """Return the cheapest and the most expensive allocation that the evidence cannot distinguish from the target.
 
@@ -186,28 +179,21 @@ def _range(selection: Selection) -> tuple[Allocation, Allocation]:
     best_first = rows[np.lexsort((-scored.throughput[rows], scored.objective[rows]))]
     price = scored.price_per_hour[best_first]
     lower, upper = best_first[np.argmin(price)], best_first[np.argmax(price)]
-    return allocation_of(selection, lower), allocation_of(selection, upper)
-
-
-def _estimate(value: float, lower: float, upper: float) -> Estimate:
-    return Estimate(value=float(value), lower=float(lower), upper=float(upper))
+    return selection.allocation(lower), selection.allocation(upper)
 
 
 def prediction_of(selection: Selection) -> Prediction:
     """Return what is predicted for the chosen allocation."""
     scored, row = selection.scored, selection.chosen
     value, lower, upper = scored.throughput[row], scored.lower[row], scored.upper[row]
-    hourly = float(scored.price_per_hour[row])
-    time = cost = None
-    if samples := selection.job.samples:
-        time = _estimate(samples / value, samples / upper, samples / lower)
-        cost = _estimate(cost_of(time.value, hourly), cost_of(time.lower, hourly), cost_of(time.upper, hourly))
+    time, cost = time_and_cost(selection)
     worker_bytes, ps_bytes = selection.predicted_bytes("worker"), selection.predicted_bytes("ps")
     return Prediction(
-        throughput=_estimate(value, lower, upper),
+        throughput=estimate(value, lower, upper),
         completion_time_s=time,
         cost=cost,
-        price_per_hour=hourly,
+        deadline_probability=deadline_probability(selection),
+        price_per_hour=float(scored.price_per_hour[row]) if np.isfinite(scored.price_per_hour[row]) else None,
         worker_memory_bytes=None if worker_bytes is None else int(worker_bytes),
         ps_memory_bytes=None if ps_bytes is None else int(ps_bytes),
         worker_oom_probability=_oom_probability(selection, "worker", worker_bytes),
@@ -248,9 +234,9 @@ def _alternatives(selection: Selection) -> tuple[Alternative, ...]:
     rows = {*thinned(selection.front, _MAX_ALTERNATIVES).tolist(), selection.chosen}
     return tuple(
         Alternative(
-            allocation=allocation_of(selection, row),
-            throughput=_estimate(scored.throughput[row], scored.lower[row], scored.upper[row]),
-            completion_time_s=float(samples / scored.throughput[row]) if samples else None,
+            allocation=selection.allocation(row),
+            throughput=estimate(scored.throughput[row], scored.lower[row], scored.upper[row]),
+            completion_time_s=float(scored.time_s[row]) if samples else None,
             cost=float(scored.cost[row]) if samples else None,
             price_per_hour=float(scored.price_per_hour[row]),
             chosen=row == selection.chosen,

@@ -10,10 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sizewright.formatting import write_bytes, write_seconds
-from sizewright.recommender.sizing.gpu_trials import DeviceLimit, same_kind
+from sizewright.recommender.machines.packing import pack, replicas_of, usable_gpus
+from sizewright.recommender.sizing.gpu_trials import DeviceLimit
 from sizewright.recommender.sizing.grid import Grid, choosable_range
-from sizewright.spec import Cluster, HostKind, Job
-from sizewright.spec.allocation import ANY_GPU
+from sizewright.spec import Cluster, Job
 from sizewright.spec.reason import Reason
 from sizewright.spec.wording import amounts
 
@@ -45,6 +45,11 @@ class CapInput:
     interval_ratio: Floats
     """Upper over lower end of the interval of throughput."""
     latest_time_s: Floats
+    """Seconds within which the job completes with probability 0.9; with interruptions their mean is in it."""
+    meets_deadline: Mask | None = None
+    """Whether the job completes by its deadline with probability 0.9; by default judged by `latest_time_s`."""
+    latest_of: Callable[[int], float] | None = None
+    """The row → seconds within which the job completes with probability 0.9; by default `latest_time_s`."""
     extrapolate: bool = False
     device_limits: Sequence[DeviceLimit] = ()
     """Of the trials in which the memory of a GPU ran out."""
@@ -121,10 +126,9 @@ def within_hosts(c: CapInput, remaining: Mask) -> CapResult:
     if not hosts:
         reason = Reason.of("no_hosts", cluster=name)
         return CapResult(np.zeros(len(c.grid), bool), reason, "Give its hosts a count above 0.")
-    workers = _Replicas(c.grid.workers, c.grid.worker_cpu, c.worker_memory_bytes, c.grid.worker_gpu)
-    servers = _Replicas(c.grid.ps, c.grid.ps_cpu, c.ps_memory_bytes, np.zeros(len(c.grid)))
-    allowed = np.asarray(_can_be_placed(c, workers, servers) | _can_be_placed(c, servers, workers))
-    host_sizes = np.array([(host.cpu, host.memory_bytes, _usable_gpus(c.job, host)) for host in hosts], float)
+    workers, servers = replicas_of(c.grid, c.worker_memory_bytes, c.ps_memory_bytes)
+    allowed = pack(c.job, hosts, workers, servers).fits
+    host_sizes = np.array([(host.cpu, host.memory_bytes, usable_gpus(c.job, host)) for host in hosts], float)
 
     one_host = _Capacity(np.maximum(workers.resources, servers.resources), host_sizes.max(axis=0))
     if (allowed & remaining).any():
@@ -171,9 +175,10 @@ def within_deadline(c: CapInput, remaining: Mask) -> CapResult:
     """Require, with objective deadline, that the deadline is met with probability 0.9."""
     if c.job.objective != "deadline" or c.job.deadline is None:
         return _no_limit(c)
-    earliest = float(c.latest_time_s[remaining].min())
+    first = int(np.flatnonzero(remaining)[np.argmin(c.latest_time_s[remaining])])
+    earliest = c.latest_of(first) if c.latest_of else float(c.latest_time_s[first])
     return CapResult(
-        c.latest_time_s <= c.job.deadline,
+        c.latest_time_s <= c.job.deadline if c.meets_deadline is None else c.meets_deadline,
         Reason.of("deadline", deadline_s=c.job.deadline, earliest_s=earliest),
         f"Set the deadline to {write_seconds(earliest)} or later, or raise the maximum replicas and cpu in the bounds.",
     )
@@ -296,59 +301,3 @@ class _Capacity:
 def _total_resources(c: CapInput) -> Floats:
     """Return the cores, bytes and GPUs of all replicas together (3, n)."""
     return np.array([c.grid.cores, c.grid.memory_bytes(c.worker_memory_bytes, c.ps_memory_bytes), c.grid.gpus])
-
-
-class _Replicas(NamedTuple):
-    """The replicas of a role in columns (n,): their number, and the size of one."""
-
-    number: Floats
-    cpu: Floats
-    memory_bytes: Floats
-    gpu: Floats
-
-    @property
-    def resources(self) -> Floats:
-        """Cores, bytes and GPUs of one replica (3, n); 0 where the role has no replicas."""
-        return np.asarray(np.array([self.cpu, self.memory_bytes, self.gpu]) * (self.number > 0))
-
-
-def _usable_gpus(job: Job, host: HostKind) -> float:
-    """Return the GPUs of a host that a worker may use: all of them, or 0 if the job asks for another kind."""
-    wanted = job.bounds.worker.gpu
-    if host.gpu is None or (
-        wanted and ANY_GPU not in (wanted.kind, host.gpu.kind) and not same_kind(wanted.kind, host.gpu.kind)
-    ):
-        return 0.0
-    return float(host.gpu.count)
-
-
-def _can_be_placed(c: CapInput, first: _Replicas, second: _Replicas) -> Mask:
-    """Return whether the `second` role fits next to the `first`, which is packed densely host by host (n,).
-
-    What passes can be placed. On one host the converse holds too; on several, better packings may exist.
-    """
-    to_place = first.number
-    room = np.zeros(len(first.number))  # for replicas of the second role
-    for host in c.cluster.hosts if c.cluster else ():
-        gpus = _usable_gpus(c.job, host)
-        per_host = _replicas_per_host(host.cpu, host.memory_bytes, gpus, first)
-        full_hosts = np.minimum(host.count, np.where(per_host > 0, to_place // np.maximum(per_host, 1), 0))
-        on_partial = np.where((full_hosts < host.count) & (per_host > 0), to_place - full_hosts * per_host, 0.0)
-        empty_hosts = host.count - full_hosts - (on_partial > 0)
-        for hosts, placed in ((full_hosts, per_host), (on_partial > 0, on_partial), (empty_hosts, 0.0)):
-            free_cpu = host.cpu - placed * first.cpu
-            free_memory = host.memory_bytes - placed * first.memory_bytes
-            free_gpus = gpus - placed * first.gpu
-            room = room + hosts * _replicas_per_host(free_cpu, free_memory, free_gpus, second)
-        to_place = to_place - full_hosts * per_host - on_partial
-    return np.asarray((to_place <= 0) & (room >= second.number))
-
-
-def _replicas_per_host(
-    cpu: Floats | float, memory_bytes: Floats | float, gpus: Floats | float, replicas: _Replicas
-) -> Floats:
-    """Return how many replicas of a role fit into the free resources of one host (n,)."""
-    by_cpu = (cpu + 1e-9) / replicas.cpu
-    by_memory = memory_bytes / np.maximum(replicas.memory_bytes, 1)
-    by_gpus = np.where(replicas.gpu > 0, gpus / np.maximum(replicas.gpu, 1), np.inf)
-    return np.maximum(np.floor(np.minimum(np.minimum(by_cpu, by_memory), by_gpus)), 0.0)

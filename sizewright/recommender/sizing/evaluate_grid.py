@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -16,6 +17,7 @@ from sizewright.models.memory._base import MemoryForecast
 from sizewright.models.memory.command import CommandMemory
 from sizewright.models.memory.memory_model import DEFAULT_BASES, Bases, MemoryModel, table_bytes
 from sizewright.models.table import AXES, as_columns
+from sizewright.recommender.machines.offers import Offer
 from sizewright.recommender.sizing.caps import CapInput, Ruling, apply_caps
 from sizewright.recommender.sizing.gpu_trials import DeviceLimit
 from sizewright.recommender.sizing.grid import finer
@@ -50,6 +52,8 @@ class GridEvaluation(NamedTuple):
             ps_memory_bytes=scored.ps_memory_bytes,
             interval_ratio=scored.interval_ratio,
             latest_time_s=scored.latest_time_s,
+            meets_deadline=scored.meets_deadline,
+            latest_of=partial(self.scorer.latest_s, scored),
         )
         allowed, rulings = apply_caps(cap_input)
         return self._replace(scored=scored, cap_input=cap_input, allowed=allowed, rulings=rulings)
@@ -66,12 +70,15 @@ def evaluate_grid(
     unknown_cores: frozenset[Role] = frozenset(),
     bases: Bases = DEFAULT_BASES,
     device_limits: Sequence[DeviceLimit] = (),
+    offer: Offer | None = None,
+    known: Scored | None = None,
 ) -> GridEvaluation:
     """Score the allocations within the bounds of a job, and apply the caps.
 
     `model` is fitted to `trials`, which have every column that a model needs (see `with_defaults`). Replicas of the
     roles in `unknown_cores` have the assumed cores only. Without a memory peak of the job, the memory forecast uses
-    `bases`. `device_limits` are of trials in which the memory of a GPU ran out.
+    `bases`. `device_limits` are of trials in which the memory of a GPU ran out. With an `offer` whole hosts of its kind
+    have a price. `known` are allocations that were scored with the same `cluster`, `trials` and memory.
 
     The grid is refined around the best allocations until its steps are a few per cent. So wider bounds, whose first
     grid is coarser, lead to the same target as narrower ones.
@@ -81,8 +88,8 @@ def evaluate_grid(
     memory = CommandMemory.fit(job, observations) if job.command else MemoryModel.fit(job, observations, bases)
     embedding_bytes = 0.0 if job.command else float(table_bytes(job))
     supported_ranges = _with_prior_ranges(measured_ranges(trials), model.prior_ranges)
-    scorer = Scorer(job, model, memory, embedding_bytes, unknown_cores=unknown_cores, cluster=cluster)
-    scored = scorer.score(scorer.grid(trials, supported_ranges))
+    scorer = Scorer(job, model, memory, embedding_bytes, unknown_cores=unknown_cores, cluster=cluster, offer=offer)
+    scored = scorer.price(known) if known else scorer.score(scorer.grid(trials, supported_ranges))
     cap_input = CapInput(
         job=job,
         cluster=cluster,
@@ -93,6 +100,8 @@ def evaluate_grid(
         supported_ranges=supported_ranges,
         interval_ratio=scored.interval_ratio,
         latest_time_s=scored.latest_time_s,
+        meets_deadline=scored.meets_deadline,
+        latest_of=partial(scorer.latest_s, scored),
         extrapolate=extrapolate,
         device_limits=device_limits,
     )

@@ -8,8 +8,10 @@ from dataclasses import fields
 import numpy as np
 
 from sizewright.errors import InputError
-from sizewright.recommender.sizing.build import allocation_of, evidence_of_selection, prediction_of
+from sizewright.recommender.sizing.build import evidence_of_selection, prediction_of
 from sizewright.recommender.sizing.caps import beyond_supported
+from sizewright.recommender.sizing.evaluate_grid import GridEvaluation
+from sizewright.recommender.sizing.expected import machines_of
 from sizewright.recommender.sizing.grid import Grid
 from sizewright.recommender.sizing.request import SizingRequest
 from sizewright.recommender.sizing.result import Fitted, Selection
@@ -78,8 +80,9 @@ def _complete(fitted: Fitted, sizes: Sizes, recommended: Selection | None) -> Gr
             f"{job.name} has no bounds.loaders, but a number of loaders was given.",
             "Leave it out, or write the bounds and {loaders} in the command.",
         )
-    complete = {"batch_size": job.training.batch_size, "worker_gpu": fitted.evaluation.scored.grid.worker_gpu.max()}
-    complete["loaders"] = job.training.loaders if job.bounds.loaders else fitted.evaluation.scored.grid.loaders.max()
+    grid = fitted.evaluations[0].scored.grid
+    complete = {"batch_size": job.training.batch_size, "worker_gpu": grid.worker_gpu.max()}
+    complete["loaders"] = job.training.loaders if job.bounds.loaders else grid.loaders.max()
     if recommended:
         complete = {name: getattr(recommended.scored.grid, name)[recommended.chosen] for name in _AXES}
     elif not job.has_ps:
@@ -96,27 +99,33 @@ def _complete(fitted: Fitted, sizes: Sizes, recommended: Selection | None) -> Gr
 
 
 def _select(fitted: Fitted, grid: Grid, sizes: Sizes) -> Selection:
-    """Return the allocation with its prediction, as if it had been chosen."""
-    evaluation = fitted.evaluation.of(fitted.evaluation.scorer.score(grid, sizes.worker_memory, sizes.ps_memory))
+    """Return the allocation with its prediction, as if it had been chosen, on the hosts that are best for it."""
+    options = [_select_in(fitted, evaluation, grid, sizes) for evaluation in fitted.evaluations]
+    return min(options, key=lambda option: (not option.allowed[0], option.scored.objective[0], option.scored.cost[0]))
+
+
+def _select_in(fitted: Fitted, evaluation: GridEvaluation, grid: Grid, sizes: Sizes) -> Selection:
     return Selection(
         job=fitted.request.job,
         trials=fitted.recorded,
         model=fitted.model,
-        evaluation=evaluation,
+        evaluation=evaluation.of(evaluation.scorer.score(grid, sizes.worker_memory, sizes.ps_memory)),
         chosen=0,
         front=np.zeros(1, np.int64),
         prior=fitted.prior,
+        offer_notes=fitted.offer_notes,
     )
 
 
 def _predicted(selection: Selection) -> PredictedAllocation:
     row, evaluation = selection.chosen, selection.evaluation
     return PredictedAllocation(
-        allocation=allocation_of(selection, row),
+        allocation=selection.allocation(row),
         predicted=prediction_of(selection),
         measured=_measured(selection),
         extrapolated=bool(beyond_supported(evaluation.cap_input, row)),
         allowed=bool(evaluation.allowed[row]),
+        machines=machines_of(selection) if selection.offer and np.isfinite(selection.scored.hosts[row]) else None,
     )
 
 
@@ -132,11 +141,11 @@ def _reasons(asked: Selection, predicted: Prediction, recommended: Selection | N
     """Yield how the allocation compares with the recommended one, and why it could not be recommended."""
     evaluation, row = asked.evaluation, asked.chosen
     if recommended:
-        theirs, chosen = recommended.scored, recommended.chosen
+        theirs, chosen, cost = recommended.scored, recommended.chosen, asked.scored.cost[row]
         yield Reason.of(
             "compared_with_recommended",
             throughput=float(asked.scored.throughput[row] / theirs.throughput[chosen]),
-            cost=float(asked.scored.cost[row] / theirs.cost[chosen]) if theirs.cost[chosen] > 0 else None,
+            cost=float(cost / theirs.cost[chosen]) if np.isfinite(cost) and theirs.cost[chosen] > 0 else None,
         )
     for role, probability in (("worker", predicted.worker_oom_probability), ("ps", predicted.ps_oom_probability)):
         if probability is not None and probability > _OOM_PROBABILITY:

@@ -14,6 +14,7 @@ from sizewright.models.prior import JobCurve
 from sizewright.models.table import ALLOCATION_AXES
 from sizewright.recommender.sizing.bottleneck import bottleneck
 from sizewright.recommender.sizing.caps import MEASURABLE_CAPS, beyond_supported
+from sizewright.recommender.sizing.expected import machines_of
 from sizewright.recommender.sizing.quality import untested_workers_warning
 from sizewright.recommender.sizing.result import Selection
 from sizewright.recommender.sizing.run_peaks import OOM_GROWTH
@@ -42,6 +43,9 @@ def reasons(selection: Selection) -> Iterator[Reason]:
     yield from prior.trial_doubts
     in_bounds, count = None if allowed.all() else len(allowed), int(allowed.sum())
     yield Reason.of("best_objective", objective=job.objective, allocations=count, in_bounds=in_bounds)
+    if selection.options:
+        yield _machines_reason(selection)
+    yield from selection.offer_notes
     if warning := untested_workers_warning(job, scored.grid.workers[chosen]):
         yield warning
     if job.deadline is not None and job.objective != "deadline":
@@ -61,6 +65,20 @@ def reasons(selection: Selection) -> Iterator[Reason]:
     yield _memory_reason(selection)
     if selection.evaluation.prices_replicas:
         yield Reason.of("price_per_replica", price=REPLICA_HOUR)
+
+
+def _machines_reason(selection: Selection) -> Reason:
+    """Say what the job costs on its hosts, and on the best hosts of the other market: spot, or on demand."""
+    machines = machines_of(selection)
+    values: dict[str, float | str] = {"machines": machines.describe(), "cost": machines.price_per_hour}
+    if machines.cost:
+        values |= {"cost": machines.cost.value, "cost_lower": machines.cost.lower, "cost_upper": machines.cost.upper}
+    if machines.deadline_probability is not None and selection.job.deadline:
+        values |= {"deadline_s": selection.job.deadline, "probability": machines.deadline_probability}
+    others = (machines_of(option) for option in selection.options)
+    if other := next((each for each in others if each.spot != machines.spot), None):
+        values |= {"other": other.describe(), "other_cost": other.cost.value if other.cost else other.price_per_hour}
+    return Reason.of("machines", **values)
 
 
 def _prior_reason(curve: JobCurve, trials: int) -> Reason:
@@ -154,8 +172,7 @@ def assumptions(selection: Selection) -> Iterator[str]:
     yield "Production hosts are as fast per core as the host of the trials."
     if cluster is None:
         yield "No cluster file was given, so capacity and host sizes were not checked."
-    elif prices := [f"{host.kind} {host.price_hour:g}" for host in cluster.hosts if host.price_hour is not None]:
-        yield f"Costs are those of the replicas at the job's prices, not of whole hosts ({', '.join(prices)} an hour)."
+    yield from _machines_assumptions(selection)
     links_declared = bool(hosts_with_links(cluster))
     links_used = links_declared and any(trial.network_bytes for trial in trials)
     if links_used:
@@ -176,6 +193,25 @@ def assumptions(selection: Selection) -> Iterator[str]:
     yield from sorted(f"{message} Intervals are widened accordingly." for message in widened)
     if any(trial.sync not in (None, job.training.sync) for trial in trials):
         yield f"Some trials did not train in {job.training.sync} mode, as the job does."
+
+
+def _machines_assumptions(selection: Selection) -> Iterator[str]:
+    """Say what is paid, and what interruptions are assumed to do."""
+    options = selection.options or [selection]
+    job, offers = selection.job, [option.offer for option in options if option.offer]
+    if not offers:
+        return
+    yield "Whole hosts are paid while the job runs; all of its replicas are on hosts of one kind, without other jobs."
+    if unpriced := sorted({each.host.kind for each in offers if not each.spot and each.host.price_hour is None}):
+        yield f"OpenCost's prices of cores, memory and GPUs are used for {', '.join(unpriced)} (set price_hour)."
+    if not selection.scored.worker_memory_bytes[selection.chosen]:
+        yield "Hosts were counted without the memory of workers, which is unknown."
+    if (checkpoint := job.training.checkpoint) and any(each.spot for each in offers):
+        yield (
+            "Spot hosts are taken away at random, independently of each other. Each time the whole job stops; it "
+            f"continues from the last checkpoint ({format_seconds(checkpoint.every)} apart) on a new host after "
+            f"{format_seconds(checkpoint.restart)} (training.checkpoint.restart)."
+        )
 
 
 def _trial_assumptions(job: Job, trials: Sequence[Trial]) -> Iterator[str]:

@@ -14,7 +14,8 @@ _PROFILE_OPTIONS = ("--store", "--data")
 _IMPORT_OPTIONS = ("--store", "--map")
 _EXPORT_OPTIONS = ("--store",)
 _RECOMMEND_OPTIONS = (
-    "--store", "--trials", "--map", "--cluster", "--data", "--samples", "--objective", "--deadline", "--extrapolate",
+    "--store", "--trials", "--map", "--cluster", "--machine", "--spot", "--on-demand", "--data", "--samples",
+    "--objective", "--deadline", "--extrapolate",
 )  # fmt: skip
 
 

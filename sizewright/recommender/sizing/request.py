@@ -23,6 +23,10 @@ class SizingRequest:
     cluster: Cluster | None = None
     model: BaseThroughputModel | None = None
     """Replaces the default model, and is fitted in place."""
+    machine: str | None = None
+    """The only kind of hosts to use."""
+    spot: bool | None = None
+    """True for spot hosts only, False for none; by default both are compared."""
     extrapolate: bool = False
     """Allow allocations beyond twice the measured range of an axis."""
     prior: LearnedPrior | None = None

@@ -13,11 +13,12 @@ from sizewright.datasets.runs.finished_job import FinishedJob
 from sizewright.datasets.trials.trial import Trial
 from sizewright.models._base import BaseThroughputModel
 from sizewright.models.prior import JobCurve
+from sizewright.recommender.machines.offers import Offer
 from sizewright.recommender.similar_jobs.warm_start import WarmStart
 from sizewright.recommender.sizing.evaluate_grid import GridEvaluation, with_defaults
 from sizewright.recommender.sizing.request import SizingRequest
 from sizewright.recommender.sizing.scoring import Scored
-from sizewright.spec import Job, Recommendation, Role
+from sizewright.spec import Allocation, Job, Recommendation, Role
 from sizewright.spec.reason import Reason
 
 
@@ -52,8 +53,11 @@ class Fitted(NamedTuple):
     trials: Sequence[Trial]
     """The same with defaults for missing values, which the model was fitted to."""
     model: BaseThroughputModel
-    evaluation: GridEvaluation
+    evaluations: Sequence[GridEvaluation]
+    """One for each offer of hosts; a single one if hosts have no price."""
     prior: PriorEvidence
+    offer_notes: Sequence[Reason] = ()
+    """Why some hosts are not used."""
 
 
 @dataclass(frozen=True)
@@ -67,6 +71,15 @@ class Selection:
     chosen: int
     front: NDArray[np.int64]
     prior: PriorEvidence
+    options: Sequence[Selection] = ()
+    """The best allocation on each offer of hosts, the best first; empty if hosts have no price."""
+    offer_notes: Sequence[Reason] = ()
+    """Why some hosts are not used."""
+
+    @property
+    def offer(self) -> Offer | None:
+        """The hosts that the allocation is put on; None if hosts have no price."""
+        return self.evaluation.scorer.offer
 
     @property
     def scored(self) -> Scored:
@@ -77,6 +90,12 @@ class Selection:
     def allowed(self) -> NDArray[np.bool_]:
         """Return which rows of the grid the caps allow (n,)."""
         return self.evaluation.allowed
+
+    def allocation(self, row: int) -> Allocation:
+        """Return a row of the grid as an allocation, with its memory and the job's other roles."""
+        scored = self.scored
+        allocation = scored.grid.allocation(row, scored.worker_memory_bytes[row], scored.ps_memory_bytes[row])
+        return self.job.with_gpu_kind(self.job.with_sides(allocation))
 
     def measured_rates(self) -> list[float]:
         """Return the samples/s of the trials at the chosen allocation, with full tables."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -14,12 +14,15 @@ from sizewright.models._base import BaseThroughputModel
 from sizewright.models.memory._base import MemoryForecast, round_within_bounds
 from sizewright.models.memory.described import DescribedMemory
 from sizewright.models.table import Columns
+from sizewright.recommender.machines.offers import Offer
+from sizewright.recommender.machines.packing import pack, replicas_of
+from sizewright.recommender.machines.times import Times
 from sizewright.recommender.sizing.grid import Grid, Ranges, make_grid
 from sizewright.spec import Bounds, Cluster, HostKind, Job, Prices, Role, RoleBounds
 from sizewright.spec.objective import (
     DEADLINE_COVERAGE,
+    DEADLINE_PROBABILITY,
     REPLICA_HOUR,
-    completion_time_s,
     cost_of,
     hourly_price,
     objective_value,
@@ -41,12 +44,20 @@ class Scored:
     throughput: Floats
     lower: Floats
     upper: Floats
-    latest_time_s: Floats
-    """Seconds within which the job completes with probability 0.9."""
-    price_per_hour: Floats
-    cost: Floats
+    slowest: Floats
+    """Samples/s that are exceeded with probability 0.9, where the job has a deadline; else `lower`."""
     worker_memory_bytes: Floats
     ps_memory_bytes: Floats
+    hosts: Floats
+    """Number of whole hosts that the allocation is put on: inf if it does not fit any, 0 if hosts have no price."""
+    price_per_hour: Floats
+    time_s: Floats
+    """Completion time, on average over interruptions."""
+    cost: Floats
+    latest_time_s: Floats
+    """Seconds within which the job completes with probability 0.9; with interruptions their mean is in it."""
+    meets_deadline: NDArray[np.bool_]
+    """Whether the job completes by its deadline with probability 0.9; True without one."""
     objective: Floats
     objective_lower: Floats
     objective_upper: Floats
@@ -81,7 +92,8 @@ class Scored:
 class Scorer:
     """Predict throughput, memory, price and objective of allocations with a fitted model.
 
-    The model sees the links that `cluster` declares. Replicas of the roles in `unknown_cores`, whose cores no trial
+    With an `offer` whole hosts of one kind have a price, else replicas do. The model sees the links that `cluster`
+    declares. Replicas of the roles in `unknown_cores`, whose cores no trial
     records, have one core, or the nearest number within the bounds.
     """
 
@@ -94,6 +106,7 @@ class Scorer:
         *,
         unknown_cores: frozenset[Role] = frozenset(),
         cluster: Cluster | None = None,
+        offer: Offer | None = None,
     ) -> None:
         self.job = job
         self.model = model
@@ -101,6 +114,7 @@ class Scorer:
         self.embedding_bytes = embedding_bytes
         self.unknown_cores = unknown_cores
         self.cluster = cluster
+        self.offer = offer
 
     def grid(self, trials: Sequence[Trial], supported_ranges: Ranges) -> Grid:
         """Return the allocations within the job's bounds, with fine steps around the supported ranges."""
@@ -121,11 +135,10 @@ class Scorer:
 
         A replica requests the memory that it is predicted to need, or the given bytes.
         """
-        job = self.job
         columns = _with_links(grid.columns(self.embedding_bytes), self.cluster)
         throughput, lower, upper = self.model.predict_with_interval(columns, COVERAGE)
         slowest = lower
-        if job.objective == "deadline":
+        if self.job.deadline is not None:
             slowest, _ = self.model.predict_interval(columns, DEADLINE_COVERAGE)
         worker_memory = self._request("worker", self.memory.worker_request_bytes(grid.batch_size, grid.loaders), grid)
         ps_memory = self._request("ps", self.memory.ps_request_bytes(grid.ps, grid.workers, grid.batch_size), grid)
@@ -133,28 +146,70 @@ class Scorer:
             worker_memory = np.full(len(grid), worker_memory_bytes)
         if ps_memory_bytes is not None:
             ps_memory = np.full(len(grid), ps_memory_bytes)
-        price = self._price(grid, worker_memory, ps_memory)
-        samples = job.samples or 1  # where the number is unknown, times of one sample rank in the same order
-
-        def objective(rates: Floats) -> Floats:
-            time = completion_time_s(samples, rates)
-            return objective_value(job.objective, time, cost_of(time, price))
-
-        return Scored(
+        zeros = np.zeros(len(grid))  # until the allocations are priced
+        scored = Scored(
             grid=grid,
             columns=columns,
             throughput=throughput,
             lower=lower,
             upper=upper,
-            latest_time_s=completion_time_s(samples, slowest),
-            price_per_hour=price,
-            cost=cost_of(completion_time_s(samples, throughput), price),
+            slowest=slowest,
             worker_memory_bytes=worker_memory,
             ps_memory_bytes=ps_memory,
-            objective=objective(throughput),
-            objective_lower=objective(upper),
-            objective_upper=objective(lower),
+            hosts=zeros,
+            price_per_hour=zeros,
+            time_s=zeros,
+            cost=zeros,
+            latest_time_s=zeros,
+            meets_deadline=zeros > 0,
+            objective=zeros,
+            objective_lower=zeros,
+            objective_upper=zeros,
         )
+        return self.price(scored)
+
+    def price(self, scored: Scored) -> Scored:
+        """Return allocations, whose throughput and memory are predicted, with the prices and times of this scorer."""
+        job, grid = self.job, scored.grid
+        hosts, price = self._hosts_and_price(grid, scored.worker_memory_bytes, scored.ps_memory_bytes)
+        times = Times(job, self.offer)
+        time_s = times.mean_s(scored.throughput, hosts)
+
+        def objective(rates: Floats) -> Floats:
+            each_s = times.mean_s(rates, hosts)
+            return objective_value(job.objective, each_s, cost_of(each_s, price))
+
+        return replace(
+            scored,
+            hosts=hosts,
+            price_per_hour=price,
+            time_s=time_s,
+            cost=cost_of(time_s, price),
+            latest_time_s=times.mean_s(scored.slowest, hosts),
+            meets_deadline=self._meets_deadline(scored, times, hosts),
+            objective=objective(scored.throughput),
+            objective_lower=objective(scored.upper),
+            objective_upper=objective(scored.lower),
+        )
+
+    def _meets_deadline(self, scored: Scored, times: Times, hosts: Floats) -> NDArray[np.bool_]:
+        """Return which allocations (n,) complete by the deadline with probability 0.9; all without the objective."""
+        deadline_s = self.job.deadline
+        if self.job.objective != "deadline" or deadline_s is None:
+            return np.ones(len(hosts), bool)
+        meets = np.asarray(times.work_s(scored.slowest) <= deadline_s)
+        if times.interrupted:
+            rows = np.flatnonzero(meets & np.isfinite(hosts))
+            rates = scored.throughput[rows], scored.upper[rows], scored.slowest[rows]
+            probability = times.probability_within(deadline_s, *rates, hosts[rows])
+            meets = np.zeros(len(hosts), bool)
+            meets[rows] = probability >= DEADLINE_PROBABILITY
+        return meets
+
+    def latest_s(self, scored: Scored, row: int) -> float:
+        """Return the seconds within which the job completes with probability 0.9 at one of the allocations."""
+        rates = scored.throughput[[row]], scored.upper[[row]], scored.slowest[[row]]
+        return Times(self.job, self.offer).latest_s(*rates, scored.hosts[[row]])
 
     def floor_bytes(self, role: Role, grid: Grid) -> Floats:
         """Return the least bytes per replica (n,) that a command needs by the description beside it; 0 without one."""
@@ -179,12 +234,24 @@ class Scorer:
         Otherwise cores, memory and GPUs have prices. Those include the assumed cores if one role's are unknown.
         """
         roles = {"worker", "ps"} if self.job.has_ps else {"worker"}
-        return self.unknown_cores >= roles and self.job.prices == Prices() and not grid.worker_gpu.any()
+        return (
+            self.offer is None
+            and self.unknown_cores >= roles
+            and self.job.prices == Prices()
+            and not grid.worker_gpu.any()
+        )
 
-    def _price(self, grid: Grid, worker_memory: Floats, ps_memory: Floats) -> Floats:
+    def _hosts_and_price(self, grid: Grid, worker_memory: Floats, ps_memory: Floats) -> tuple[Floats, Floats]:
+        """Return the number of whole hosts (n,), 0 if only replicas have a price, and the price per hour (n,)."""
+        if self.offer:
+            replicas = replicas_of(grid, worker_memory, ps_memory)
+            hosts = pack(self.job, [self.offer.host], *replicas, any_number=True).hosts
+            return hosts, hosts * self.offer.price_hour if self.offer.price_hour else np.where(
+                hosts < np.inf, 0.0, hosts
+            )
         if self.prices_replicas(grid):
-            return (grid.workers + grid.ps) * REPLICA_HOUR
-        return grid_price(self.job, grid, worker_memory, ps_memory)
+            return np.zeros(len(grid)), (grid.workers + grid.ps) * REPLICA_HOUR
+        return np.zeros(len(grid)), grid_price(self.job, grid, worker_memory, ps_memory)
 
 
 def grid_price(job: Job, grid: Grid, worker_memory_bytes: Floats, ps_memory_bytes: Floats) -> Floats:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from itertools import compress
 from typing import Any
@@ -16,6 +17,7 @@ from sizewright.models._base import BaseThroughputModel
 from sizewright.models.axes import COUNTS, SIZES
 from sizewright.models.factory import make_predictor
 from sizewright.models.prior import JobCurve, LearnedPrior
+from sizewright.recommender.machines.offers import Offer, offers_for
 from sizewright.recommender.similar_jobs.warm_start import warm_start
 from sizewright.recommender.sizing.build import build_recommendation, infeasible, not_enough_data, usable_trials
 from sizewright.recommender.sizing.caps import INTERVAL_CAP, SUPPORTED_RANGE_CAP, beyond_supported
@@ -26,7 +28,7 @@ from sizewright.recommender.sizing.prior_check import check_prior
 from sizewright.recommender.sizing.request import SizingRequest
 from sizewright.recommender.sizing.result import Fitted, PriorEvidence, Selection
 from sizewright.recommender.sizing.scoring import Scored, roles_without_cores
-from sizewright.spec import Job, Recommendation
+from sizewright.spec import Cluster, Job, Recommendation
 from sizewright.spec.reason import Reason
 
 _MAX_REPEAT_RATIO = 1.5
@@ -61,6 +63,7 @@ def select(request: SizingRequest) -> Selection | Recommendation:
 def fit(request: SizingRequest) -> Fitted | Recommendation:
     """Fit the model and evaluate the allocations within the bounds; return "not enough data" if it cannot be fitted."""
     job = request.job
+    offers = offers_for(job, request.cluster, machine=request.machine, spot=request.spot)
     recorded, of_other_gpus = trials_on_gpus(job, usable_trials(request.trials, job))
     curve, refusal = _prior_curve(request.prior, job)
     if not recorded and curve is None:
@@ -82,8 +85,8 @@ def fit(request: SizingRequest) -> Fitted | Recommendation:
     if not explanation.enough:
         why = Reason.of("too_few_allocations", distinct=explanation.distinct_allocations, needed=explanation.needed)
         return not_enough_data(request, recorded, model, evidence, why)
-    evaluation, evidence = _evaluate(request, model, recorded, trials, evidence)
-    return Fitted(request=request, recorded=recorded, trials=trials, model=model, evaluation=evaluation, prior=evidence)
+    evaluations, evidence = _evaluate(request, model, recorded, trials, evidence, offers.offers)
+    return Fitted(request, recorded, trials, model, evaluations, evidence, offers.notes)
 
 
 def _with_fewest_loaders(scored: Scored, allowed_rows: NDArray[np.int64], chosen: int) -> int:
@@ -95,30 +98,57 @@ def _with_fewest_loaders(scored: Scored, allowed_rows: NDArray[np.int64], chosen
 
 
 def choose(fitted: Fitted) -> Selection | Recommendation:
-    """Return the allowed allocation with the lowest objective, or why there is none to decide for."""
-    request, recorded, model = fitted.request, fitted.recorded, fitted.model
-    evaluation, evidence = fitted.evaluation, fitted.prior
-    if not evaluation.allowed.any():
-        last = evaluation.rulings[-1]
-        if last.cap == INTERVAL_CAP:
-            too_wide, remedy = _too_wide(evaluation, recorded)
-            return not_enough_data(request, recorded, model, evidence, too_wide, remedy)
-        if last.cap == SUPPORTED_RANGE_CAP:
-            return not_enough_data(request, recorded, model, evidence, last.result.reason, last.result.remedy)
-        return infeasible(request, recorded, model, evidence, evaluation.rulings)
+    """Return the allowed allocation with the lowest objective, or why there is none to decide for.
+
+    Where hosts have prices, it is the best over all offers of hosts.
+    """
+    options = [_choose_in(fitted, evaluation) for evaluation in fitted.evaluations if evaluation.allowed.any()]
+    if not options:
+        return _why_none(fitted)
+    best_first = sorted(options, key=_rank)
+    return replace(best_first[0], options=best_first if best_first[0].offer else (), offer_notes=fitted.offer_notes)
+
+
+def _rank(option: Selection) -> tuple[float, float]:
+    """Return the objective, rounded so that offers of the same value are alike, and the cost."""
+    scored, row = option.scored, option.chosen
+    return float(f"{scored.objective[row]:.9g}"), float(scored.cost[row])
+
+
+def _nearness(evaluation: GridEvaluation) -> tuple[int, float]:
+    """Return how many caps allow something, and how early a job completes that is too late for its deadline."""
+    earliest_s = evaluation.rulings[-1].result.reason.values.get("earliest_s", 0.0)
+    return len(evaluation.rulings), -float(earliest_s)
+
+
+def _choose_in(fitted: Fitted, evaluation: GridEvaluation) -> Selection:
+    """Return the allowed allocation of a grid with the lowest objective."""
     scored = evaluation.scored
     allowed_rows = np.flatnonzero(evaluation.allowed)
     chosen = _with_fewest_loaders(scored, allowed_rows, scored.best(allowed_rows))
     front = allowed_rows[pareto_front(scored.throughput[allowed_rows], scored.cost[allowed_rows])]
     return Selection(
-        job=request.job,
-        trials=recorded,
-        model=model,
+        job=fitted.request.job,
+        trials=fitted.recorded,
+        model=fitted.model,
         evaluation=evaluation,
         chosen=chosen,
         front=front,
-        prior=evidence,
+        prior=fitted.prior,
     )
+
+
+def _why_none(fitted: Fitted) -> Recommendation:
+    """Return why no allocation is allowed: by the caps of the offer of hosts that comes nearest to one."""
+    request, recorded, model, evidence = fitted.request, fitted.recorded, fitted.model, fitted.prior
+    evaluation = max(fitted.evaluations, key=_nearness)
+    last = evaluation.rulings[-1]
+    if last.cap == INTERVAL_CAP:
+        too_wide, remedy = _too_wide(evaluation, recorded)
+        return not_enough_data(request, recorded, model, evidence, too_wide, remedy)
+    if last.cap == SUPPORTED_RANGE_CAP:
+        return not_enough_data(request, recorded, model, evidence, last.result.reason, last.result.remedy)
+    return infeasible(request, recorded, model, evidence, evaluation.rulings)
 
 
 def _believed(
@@ -144,24 +174,42 @@ def _evaluate(
     recorded: Sequence[Trial],
     trials: Sequence[Trial],
     evidence: PriorEvidence,
-) -> tuple[GridEvaluation, PriorEvidence]:
-    """Evaluate the grid. The memory of similar jobs' runs does not count if it leaves no allocation allowed."""
+    offers: Sequence[Offer],
+) -> tuple[list[GridEvaluation], PriorEvidence]:
+    """Evaluate the grid on each offer of hosts, or once if there are none.
+
+    The memory of similar jobs' runs does not count if it leaves no allocation allowed.
+    """
     evaluate = partial(
         evaluate_grid,
         request.job,
         model,
         trials,
-        cluster=request.cluster,
         extrapolate=request.extrapolate,
         runs=request.runs,
         unknown_cores=roles_without_cores(request.job, recorded),
         device_limits=device_limits(request.job, request.trials),
     )
-    evaluation = evaluate(bases=evidence.warm_start.memory.bases)
-    if evidence.warm_start.memory.runs and not evaluation.allowed.any():
+    evaluations = _on_each(partial(evaluate, bases=evidence.warm_start.memory.bases), request.cluster, offers)
+    if evidence.warm_start.memory.runs and not any(each.allowed.any() for each in evaluations):
         evidence = evidence._replace(warm_start=evidence.warm_start.without_memory())
-        evaluation = evaluate()
-    return evaluation, evidence
+        evaluations = _on_each(evaluate, request.cluster, offers)
+    return evaluations, evidence
+
+
+def _on_each(
+    evaluate: Callable[..., GridEvaluation], cluster: Cluster | None, offers: Sequence[Offer]
+) -> list[GridEvaluation]:
+    """Evaluate the grid on each offer; hosts whose links do not differ share the predictions."""
+    if cluster is None or not offers:
+        return [evaluate(cluster=cluster)]
+    evaluations, known = list[GridEvaluation](), dict[object, Scored]()
+    for offer in offers:
+        link = (offer.host.network_gbps, offer.host.cpu) if offer.host.network_gbps else None
+        evaluation = evaluate(cluster=cluster.only(offer.host), offer=offer, known=known.get(link))
+        known[link] = evaluation.scored
+        evaluations.append(evaluation)
+    return evaluations
 
 
 def _too_wide(evaluation: GridEvaluation, trials: Sequence[Trial]) -> tuple[Reason, str]:

@@ -583,14 +583,3 @@ def test_requested_memory_has_an_oom_probability() -> None:
     assert 0 <= predicted.worker_oom_probability < 0.2
     assert predicted.ps_oom_probability is not None
     assert 0 <= predicted.ps_oom_probability < 0.2
-
-
-def test_prices_of_hosts_are_shown_beside_the_cost_of_the_replicas() -> None:
-    priced, plain = (HostKind(kind="big", cpu=16, memory_bytes=64 * GIB, price_hour=price) for price in (0.77, None))
-    answers = [recommend(SizingRequest(small_job(), trials(), cluster=Cluster(hosts=(h,)))) for h in (priced, plain)]
-    texts = [[text for text in answer.evidence.assumptions if "not of whole hosts" in text] for answer in answers]
-    assert texts == [
-        ["Costs are those of the replicas at the job's prices, not of whole hosts (big 0.77 an hour)."],
-        [],
-    ]
-    assert answers[0].target == answers[1].target
