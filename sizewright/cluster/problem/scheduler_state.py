@@ -29,7 +29,7 @@ class SchedulerState:
     started_s: Floats
     """(J,): times of the first start; NaN for jobs that never ran."""
     attained: Floats
-    """(J,): attained service so far, in seconds × units of the first resource."""
+    """(J,): attained service so far, in seconds × GPUs of any kind; of jobs without GPUs, × cores."""
     restart_s: Floats
     """(J,): time for which a job does not train when it gets another candidate."""
     requested: Ints

@@ -13,7 +13,9 @@ from sizewright.cluster.allocators._base import Allocator
 from sizewright.cluster.problem.problem import Floats, Ints, Problem
 from sizewright.cluster.problem.scheduler_state import SchedulerState
 from sizewright.cluster.simulator.capacity import Capacity
+from sizewright.cluster.simulator.kinds import resolve_requests
 from sizewright.cluster.simulator.outcome import DecisionRecord, SimulationResult, result_of
+from sizewright.cluster.simulator.speeds import SPEEDS, KnownSpeeds, LearnedSpeeds
 from sizewright.cluster.simulator.state import SimulationState
 from sizewright.cluster.simulator.workload import Workload
 from sizewright.errors import InputError
@@ -40,15 +42,22 @@ class Settings:
     until_s: float | None = None
     """The simulation ends at this time; absent, when all jobs have ended."""
     failures_a_day: float = 0.0
-    """Failure rate per unit of the first resource in use."""
+    """Failure rate per GPU in use, or per core of jobs without GPUs."""
     saved_every_s: float = 1800.0
     """Time between checkpoints; a failure loses the work since the last one."""
     time_limit_s: float = 1.0
     """Time limit of a decision."""
+    speeds: str = "known"
+    """What policies know of the speeds of jobs: "known", all of them; "learned", those at the sizes at which a job has
+    run, and estimates for the others."""
+    speed_error: float = 0.1
+    """Standard deviation of the logarithm of an estimated speed over its mean, if speeds are learned."""
     seed: int = 0
 
     def __post_init__(self) -> None:
-        for name in ("every_s", "window_s", "failures_a_day"):
+        if self.speeds not in SPEEDS:
+            raise InputError(f"Speeds cannot be '{self.speeds}'.", f"Choose one of {', '.join(SPEEDS)}.")
+        for name in ("every_s", "window_s", "failures_a_day", "speed_error"):
             value = getattr(self, name)
             if not (np.isfinite(value) and value >= 0):
                 raise InputError(f"{name} must be 0 or more, got {value:g}.", "Give 0 or more.")
@@ -74,8 +83,11 @@ class Simulation:
         self.decisions: list[DecisionRecord] = []
         self.note_counts = Counter[str]()
         """The notes of the policy's solutions, and in how many decisions each occurred."""
+        self.speeds = KnownSpeeds(self.workload)
+        if self.settings.speeds == "learned":
+            self.speeds = LearnedSpeeds(self.workload, self.settings.speed_error, self.settings.seed)
         self.lifetime = self._draw_lifetimes(len(self.workload))
-        """(N,): seconds × units of the first resource after which each job fails next."""
+        """(N,): seconds × units after which each job fails next."""
         self.offered_s = np.zeros(len(self.workload.resources))
         self.decided_s = -np.inf
         self.capacity = self.supply.update(self.state.now_s, self.state)
@@ -110,7 +122,7 @@ class Simulation:
 
     def _until_failure_s(self, running: Ints) -> Floats:
         """Return the seconds (n,) until each of the running jobs (n,) fails."""
-        units = self.workload.needs[running, self.state.column[running], 0]
+        units = self.workload.units(self.workload.needs[running, self.state.column[running]])
         return np.asarray((self.lifetime[running] - self.state.hazard_s[running]) / np.maximum(units, 1e-300))
 
     def _fail_jobs(self) -> None:
@@ -124,7 +136,7 @@ class Simulation:
             self.lifetime[job] = self._draw_lifetimes(1)[0]
 
     def _draw_lifetimes(self, count: int) -> Floats:
-        """Draw seconds × units of the first resource until a failure (count,); inf if there are no failures."""
+        """Draw seconds × units until a failure (count,); inf if there are no failures."""
         rate = self.settings.failures_a_day / 86400
         return self.rng.exponential(1 / rate, count) if rate else np.full(count, np.inf)
 
@@ -133,6 +145,7 @@ class Simulation:
         self.decided_s = state.now_s
         if not len(state.live):
             return
+        self.speeds.observe(state)
         answer = self.policy(self._problem(), self.settings.time_limit_s)
         utilities = answer.utilities if answer.bound is not None else None
         columns = self.supply.place(state, state.live, answer.choice, utilities)
@@ -147,12 +160,12 @@ class Simulation:
         workload = self.workload
         live = self.state.live
         current = state.column[live]
-        offered = workload.offered[live]
+        offered = self.speeds.offered(live)
         if not self.settings.preempts:
             offered = offered.copy()
             offered[current > 0, 0] = False
         scheduler_state = self._scheduler_state(live, current)
-        requested_speed = np.maximum(scheduler_state.speed[np.arange(len(live)), workload.requested[live]], 1e-300)
+        requested_speed = np.maximum(scheduler_state.speed[np.arange(len(live)), scheduler_state.requested], 1e-300)
         return Problem(
             jobs=_LiveNames(workload.jobs, live),
             resources=workload.resources,
@@ -174,14 +187,14 @@ class Simulation:
         return SchedulerState(
             now_s=state.now_s,
             window_s=max(self.settings.every_s, self.settings.window_s),
-            speed=workload.speed[live],
+            speed=self.speeds.estimates(live),
             remaining=np.maximum(work - done, MIN_REMAINING_SHARE * work),
             work=work,
             arrived_s=workload.arrived_s[live],
             started_s=started_s,
-            attained=state.attained[live],
+            attained=workload.units(state.attained[live]),
             restart_s=np.where(current > 0, workload.change_s[live], restart_s),
-            requested=workload.requested[live],
+            requested=resolve_requests(workload, live, current, self.capacity),
         )
 
 

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from sizewright.cluster.problem.candidates import GPU
 from sizewright.cluster.problem.problem import Floats, Ints
 from sizewright.cluster.simulator.state import SimulationState
 from sizewright.cluster.simulator.workload import Workload
@@ -44,6 +45,18 @@ class SimulationResult:
     allocated: Floats
     """(R,): ∫ allocated dt, in units × seconds, over the same time."""
     decisions: tuple[DecisionRecord, ...]
+    resources: tuple[str, ...]
+    capacity_s: Floats
+    """(R,): ∫ capacity dt, in units × seconds, over the same time."""
+    attained: Floats
+    """(N, R): ∫ allocated dt of each job, in units × seconds."""
+
+    @property
+    def use(self) -> float:
+        """Share of the GPUs of all kinds that was allocated; where no job uses GPUs, of the first resource."""
+        count = max(sum(name == "gpu" or name.startswith(GPU) for name in self.resources), 1)
+        offered = self.capacity_s[:count].sum()
+        return float(self.allocated[:count].sum() / offered) if offered > 0 else 0.0
 
     @property
     def done(self) -> Floats:
@@ -64,7 +77,12 @@ class SimulationResult:
             "jct_median_s": _figure(np.median, done),
             "jct_p99_s": _figure(lambda times: np.percentile(times, 99), done),
             "makespan_s": float(np.nanmax(self.finished_s) - self.arrived_s.min()) if finished.any() else 0.0,
-            "use": float(self.used[0]),
+            "use": self.use,
+            **(
+                {f"use_{name}": float(share) for name, share in zip(self.resources, self.used, strict=True)}
+                if len(self.resources) > 1
+                else {}
+            ),
             "fairness": self.fairness,
             "preemptions": float(self.preemptions.sum()),
             "changes": float(self.changes.sum()),
@@ -110,4 +128,7 @@ def result_of(
         used=used,
         allocated=state.used,
         decisions=tuple(decisions),
+        resources=tuple(workload.resources),
+        capacity_s=offered_s,
+        attained=state.attained[came],
     )

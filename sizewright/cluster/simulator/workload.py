@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from sizewright.cluster.problem.candidates import GPU
 from sizewright.cluster.problem.problem import Bools, Floats, Ints
 from sizewright.errors import InputError
 
@@ -40,6 +41,10 @@ class Workload:
     """(N,): time for which a running job does not train when it is scaled."""
     restart_s: Floats
     """(N,): time for which a job does not train after it was stopped or has failed."""
+    spread: Floats | None = None
+    """(N,): factor of a job's speed for each host more than the least that its replicas need; absent, 1."""
+    meets_request: Bools | None = None
+    """(N, K): True for the columns that meet the request, if several do; absent, `requested` only."""
 
     def __post_init__(self) -> None:
         N = len(self.jobs)
@@ -53,6 +58,33 @@ class Workload:
 
     def __len__(self) -> int:
         return len(self.jobs)
+
+    def units(self, amounts: Floats) -> Floats:
+        """Return amounts (…, R) in the units in which the size of a job counts: GPUs of any kind.
+
+        For jobs without GPUs that is the first resource that they use, such as cores.
+        """
+        units = amounts[..., self._gpus].sum(axis=-1)
+        for resource in np.flatnonzero(~self._gpus):
+            units = np.where(units > 0, units, amounts[..., resource])
+        return np.asarray(units)
+
+    def gpu_kind(self, jobs: Ints) -> Ints:
+        """Return the index (n, K) among the GPUs of the resources that candidates of jobs (n,) take; 0 without GPUs."""
+        if not self._gpus.any():
+            return np.zeros((len(jobs), self.speed.shape[1]), dtype=np.intp)
+        return np.asarray((self.needs[jobs][:, :, self._gpus] > 0).argmax(axis=2))
+
+    def requests(self, jobs: Ints) -> Bools:
+        """Return the columns (n, K) that meet the request of jobs (n,)."""
+        if self.meets_request is not None:
+            return np.asarray(self.meets_request[jobs])
+        return np.asarray(np.arange(self.speed.shape[1]) == self.requested[jobs][:, None])
+
+    @property
+    def _gpus(self) -> Bools:
+        """(R,): True for GPUs."""
+        return np.array([name == "gpu" or name.startswith(GPU) for name in self.resources])
 
     def only(self, kept: Bools) -> Workload:
         """Return the workload with the jobs (N,) for which `kept` is True."""
