@@ -105,7 +105,7 @@ def workload_of(
         job_kinds = kinds_of_jobs(trace, kinds, own)
         candidates = measured_candidates(trace, own, size, kinds, job_kinds)
     else:
-        measured = [each if isinstance(each, MeasuredCurve) else None for each in known] or [None]
+        measured = [_of_several_sizes(each) if isinstance(each, MeasuredCurve) else None for each in known] or [None]
         job_kinds = kinds_of_jobs(trace, kinds, [measured[number] for number in dealt])
         relative = _relative_sizes(trace, elasticity.multiples, size)
         speed = _relative_speeds(relative, powers, dealt, known, kinds, job_kinds)
@@ -135,6 +135,18 @@ def workload_of(
         spread=_spread(trace, elasticity.spread),
         meets_request=_columns(at_request & is_requested_kind[:, :, None]) if G > 1 else None,
     )
+
+
+def _of_several_sizes(curve: MeasuredCurve) -> MeasuredCurve:
+    """Return a curve that is dealt out. Raises InputError if it has only one size on some kind."""
+    for kind, (sizes, _) in curve.tables.items():
+        if len(sizes) < 2:
+            on = f" on {kind}" if kind != ANY else ""
+            raise InputError(
+                f"The curve {curve.name} belongs to no job of the trace, and has only one size{on}.",
+                "Measure more sizes, or give the curve the name of the job of the trace that it belongs to.",
+            )
+    return curve
 
 
 def _spread(trace: Trace, rule: float) -> Floats | None:

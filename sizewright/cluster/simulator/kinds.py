@@ -10,11 +10,10 @@ import numpy as np
 from sizewright.cluster.placement.placement import Servers
 from sizewright.cluster.problem.candidates import GPU
 from sizewright.cluster.problem.problem import Bools, Floats, Ints
-from sizewright.cluster.simulator.measured_curves import ANY, MeasuredCurve
+from sizewright.cluster.simulator.measured_curves import ANY, MeasuredCurve, first_of
 from sizewright.cluster.simulator.workload import Workload
 from sizewright.datasets.traces import Trace
 from sizewright.errors import InputError
-from sizewright.formatting import format_count
 
 
 @dataclass(frozen=True)
@@ -65,12 +64,16 @@ def named_kinds(trace: Trace, kinds: Sequence[str]) -> Ints:
         return np.full(len(trace), -1)
     index = {kind: number for number, kind in enumerate(kinds)} | {ANY: -1}
     uses_gpus = trace.needs["gpu"] > 0
-    foreign = [row for row in np.flatnonzero(uses_gpus) if trace.gpu_kinds[row] not in index]
+    foreign = [
+        (kind, job)
+        for job, kind, uses in zip(trace.jobs, trace.gpu_kinds, uses_gpus, strict=True)
+        if uses and kind not in index
+    ]
     if foreign:
-        job, kind = trace.jobs[foreign[0]], trace.gpu_kinds[foreign[0]]
-        more = f" (and so do {format_count(len(foreign) - 1, 'more job')})" if len(foreign) > 1 else ""
+        kind = foreign[0][0]
         raise InputError(
-            f"Job {job} requests GPUs of kind {kind}{more}, which no host of the cluster has.",
+            f"Job {first_of([job for each, job in foreign if each == kind])} requests GPUs of kind {kind}, which no "
+            "host of the cluster has.",
             f"The hosts have {', '.join(kinds)}: add hosts, or correct gpu_kind.",
         )
     return np.array([index.get(kind, -1) for kind in trace.gpu_kinds]) * uses_gpus - ~uses_gpus
@@ -115,16 +118,17 @@ def resolve_requests(workload: Workload, live: Ints, current: Ints, capacity: Fl
     room beside the running jobs and those that wait for longer.
     """
     requested = workload.requested[live].copy()
-    meets = workload.requests(live) & workload.offered[live]
-    several = np.flatnonzero(meets.sum(axis=1) > 1)
-    if not len(several):
+    meets = workload.requests(live)
+    is_open = meets.sum(axis=1) > 1
+    if not is_open.any():
         return requested
-    free = capacity - workload.needs[live, current].sum(axis=0)
-    for row, kind in zip(several.tolist(), workload.gpu_kind(live[several]), strict=True):
+    kind = workload.gpu_kind(live)
+    for row in map(int, np.flatnonzero(is_open & (current > 0))):
         columns = np.flatnonzero(meets[row])
-        if current[row]:
-            requested[row] = columns[(kind[columns] != kind[current[row]]).argmin()]
-            continue
+        requested[row] = columns[(kind[row, columns] != kind[row, current[row]]).argmin()]
+    free = capacity - workload.needs[live, current].sum(axis=0)
+    for row in map(int, np.flatnonzero(current == 0)):
+        columns = np.flatnonzero(meets[row])
         needs = workload.needs[live[row], columns]
         room = np.where(needs > 0, (free - needs) / np.maximum(capacity, 1e-300), np.inf).min(axis=1)
         requested[row] = columns[room.argmax()]

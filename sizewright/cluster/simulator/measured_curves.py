@@ -14,7 +14,6 @@ from sizewright.cluster.problem.problem import Floats
 from sizewright.datasets.files.tables import read_table
 from sizewright.datasets.traces import Trace
 from sizewright.errors import InputError
-from sizewright.formatting import format_count
 from sizewright.spec import Recommendation
 from sizewright.spec._base import load_yaml, parse
 from sizewright.spec._paths import absolute
@@ -99,7 +98,7 @@ class MeasuredCurve:
         if not sizes[0] <= size <= sizes[-1]:
             on = f" on {kind}" if self.kinds else ""
             raise InputError(
-                f"Job {job} requests {size:g} units, but its curve {self.name} goes from {sizes[0]:g} to "
+                f"Job {job} requests the size {size:g}, but its curve {self.name} goes from {sizes[0]:g} to "
                 f"{sizes[-1]:g}{on}.",
                 "Add its speed at that size, or correct its request.",
             )
@@ -157,7 +156,7 @@ def curves_of(frame: pd.DataFrame, source: str) -> dict[str, MeasuredCurve]:
         for kind, of_kind in rows.groupby("gpu_kind", sort=False):
             sizes, speeds = (of_kind.sort_values("size")[name].to_numpy(float) for name in ("size", "throughput"))
             if (np.diff(sizes) == 0).any():
-                raise InputError(f"The curve {job} of {source} has a size twice{_on(kind)}.", "Give each size once.")
+                raise InputError(f"{source}: the curve {job} has a size twice{_on(kind)}.", "Give each size once.")
             tables[str(kind)] = (sizes, speeds)
         curves[str(job)] = MeasuredCurve(str(job), tables)
     return curves
@@ -191,16 +190,20 @@ def assign_curves(trace: Trace, curves: Mapping[str, MeasuredCurve] | None) -> T
         return trace
     if without:
         raise InputError(
-            f"{format_count(len(without), 'job')} of the trace have no curve, such as {without[0]}, but others do.",
+            f"Job {first_of(without)} has no curve, but other jobs of the trace do.",
             "Add their speeds, or name a curve for each job in a column `curve` of the trace.",
         )
-    if foreign := set(curves) - set(trace.jobs):
+    if foreign := sorted(set(curves) - set(trace.jobs)):
         raise InputError(
-            f"The curves have {format_count(len(foreign), 'job')} that the trace does not have, such as "
-            f"{min(foreign)}.",
+            f"There is a curve for the job {first_of(foreign)}, which the trace does not have.",
             "Correct the names, or remove these rows.",
         )
     return replace(trace, curves=trace.jobs)
+
+
+def first_of(names: Sequence[str]) -> str:
+    """Return the first of some names, and how many more there are."""
+    return f"{names[0]} (and {len(names) - 1:,} more)" if len(names) > 1 else names[0]
 
 
 def fill_durations(trace: Trace, curves: Mapping[str, MeasuredCurve] | None, kinds: Sequence[str]) -> Trace:
