@@ -122,7 +122,7 @@ class Simulation:
 
     def _until_failure_s(self, running: Ints) -> Floats:
         """Return the seconds (n,) until each of the running jobs (n,) fails."""
-        units = self.workload.units(self.workload.needs[running, self.state.column[running]])
+        units = self.state.units[running, self.state.column[running]]
         return np.asarray((self.lifetime[running] - self.state.hazard_s[running]) / np.maximum(units, 1e-300))
 
     def _fail_jobs(self) -> None:

@@ -27,6 +27,8 @@ class SimulationState:
         self.ran_s = np.zeros(N)
         self.attained: Floats = np.zeros((N, len(workload.resources)))
         """(N, R): ∫ allocated dt of each job."""
+        self.units: Floats = workload.units(workload.needs)
+        """(N, K): the size of each candidate, see `Workload.units`."""
         self.trained = np.zeros(workload.speed.shape, dtype=bool)
         """(N, K): True for the columns with which a job has trained."""
         self.spread_factor = np.ones(N)
@@ -83,7 +85,7 @@ class SimulationState:
         if self.now_s < self.counted_until_s:
             self.used += allocated_s @ needs
         self.attained[jobs] += allocated_s[:, None] * needs
-        self.hazard_s[jobs] += allocated_s * self.workload.units(needs)
+        self.hazard_s[jobs] += allocated_s * self.units[jobs, column[runs]]
         self.ran_s[jobs] += allocated_s
         self.since_save_s[jobs] += trained_s
         self.trained[jobs, column[runs]] |= trained_s > 0
