@@ -118,6 +118,8 @@ def resolve_requests(workload: Workload, live: Ints, current: Ints, capacity: Fl
     room beside the running jobs and those that wait for longer.
     """
     requested = workload.requested[live].copy()
+    if workload.meets_request is None:
+        return requested
     meets = workload.requests(live)
     is_open = meets.sum(axis=1) > 1
     if not is_open.any():
