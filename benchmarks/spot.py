@@ -82,6 +82,7 @@ def simulate(setting: Setting, runs: int, seed: int) -> tuple[Floats, float]:
         base=np.full(runs, setting.hosts),
         change_s=np.zeros(runs),
         restart_s=np.full(runs, setting.restart_s),
+        start_up_s=np.zeros(runs),
     )
     settings = Settings(
         every_s=1e12,  # every job starts at once, so that one decision is enough

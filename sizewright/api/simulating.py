@@ -19,10 +19,12 @@ from sizewright.cluster.allocators import Allocator, get_allocator
 from sizewright.cluster.placement.placement import Servers
 from sizewright.cluster.problem.candidates import GPU
 from sizewright.cluster.reclaim import RECLAIMS
-from sizewright.cluster.simulator.curves import Curve, Elasticity, read_curves
+from sizewright.cluster.simulator.curves import Curve, Elasticity
 from sizewright.cluster.simulator.engine import Settings
+from sizewright.cluster.simulator.kinds import trace_resources
+from sizewright.cluster.simulator.measured_curves import curves_of, read_curves
 from sizewright.cluster.simulator.report import rows_of, run_of
-from sizewright.cluster.simulator.scenario import Loans, Scenario, load_on, simulate_scenario
+from sizewright.cluster.simulator.scenario import Curves, Loans, Scenario, load_on, prepare_trace, simulate_scenario
 from sizewright.datasets.traces import Trace, frame_of_records, read_trace, trace_of
 from sizewright.errors import InputError
 from sizewright.formatting import format_count, format_percent
@@ -51,7 +53,7 @@ def simulate(
     cluster: ClusterLike | None = None,
     mixes: bool = False,
     elasticity: Elasticity | None = None,
-    curves: Sequence[Curve] | str | Path | None = None,
+    curves: Sequence[Curve] | pd.DataFrame | str | Path | None = None,
     settings: Settings | None = None,
     loans: Loans | None = None,
     decisions: bool = False,
@@ -77,12 +79,11 @@ def simulate(
 
     Raises InputError for an invalid trace, policy or setting, MissingExtraError without ray.
     """
-    selected = _select_days(_trace_of(trace, kind, columns), days)
     allocators = _allocators(policies)
     loads = None if loads is None else tuple(dict.fromkeys(loads))
     if seeds < 1 or not allocators or loads == ():
         raise InputError("There is nothing to simulate.", "Give at least one policy, one load and one seed.")
-    resources = [name for name in ("gpu", "cpu", "memory_bytes") if name in selected.needs]
+    known_trace, known_curves = _trace_of(trace, kind, columns), _curves_of(curves)
     hosts = load_cluster(cluster)
     if hosts and (loads or loans):
         option = "loads" if loads else "loans"
@@ -97,10 +98,18 @@ def simulate(
         jobs=jobs,
         elasticity=elasticity or Elasticity(),
         settings=settings or Settings(every_s=300.0),
-        servers=_servers(hosts, resources) if hosts else None,
+        servers=_servers(hosts, list(known_trace.needs), mixes=mixes) if hosts else None,
         mixes=mixes,
         loans=loans,
     )
+    if base.elasticity.spread < 1 and not (hosts or loans):
+        raise InputError(
+            "Without hosts, jobs are not placed, so their spread over hosts has no effect.",
+            "Give the cluster (--cluster), or leave out the spread.",
+        )
+    known_trace, _ = prepare_trace(known_trace, base, known_curves)
+    selected, kinds = prepare_trace(_select_days(known_trace, days), base, known_curves)
+    resources = trace_resources(selected, kinds)
     if base.servers:
         rate = (jobs or len(selected)) / len(selected)
         loads = [round(rate * load_on(selected, base.servers.capacity.sum(axis=0), resources), 4)]
@@ -110,8 +119,7 @@ def simulate(
         for seed in range(seeds)
         for policy in allocators
     ]
-    loaded_curves = read_curves(curves) if isinstance(curves, str | Path) else curves
-    run = partial(_run, selected, loaded_curves, resources, {"decisions": decisions, "outcomes": outcomes})
+    run = partial(_run, selected, known_curves, resources, {"decisions": decisions, "outcomes": outcomes})
     if parallel or address:
         from sizewright.api.sweeps import on_ray
 
@@ -124,7 +132,7 @@ def simulate(
         jobs=jobs or len(selected),
         rows=rows_of(runs),
         runs=tuple(runs),
-        assumptions=_assumptions(selected, base, bool(loaded_curves)),
+        assumptions=_assumptions(selected, base, known_curves, kinds),
         notes=tuple(dict.fromkeys(notes)),
     )
 
@@ -170,23 +178,34 @@ def _select_days(trace: Trace, days: tuple[float, float] | None) -> Trace:
     return selected
 
 
-def _servers(cluster: Cluster, resources: Sequence[str]) -> Servers:
-    """Return the cluster's servers in the resources of the trace, which does not distinguish kinds of GPUs."""
+def _curves_of(source: Any) -> Curves | None:
+    """Return curves from the path of a file, a data frame, or functions."""
+    if isinstance(source, str | Path):
+        return read_curves(path_of(source, "curves"))
+    if hasattr(source, "to_pandas"):  # Polars and Arrow
+        source = source.to_pandas()
+    return curves_of(flat(source), "The table of curves") if hasattr(source, "to_csv") else source
+
+
+def _servers(cluster: Cluster, needed: Sequence[str], *, mixes: bool) -> Servers:
+    """Return the cluster's servers in the resources that the trace needs; GPUs count as equal if `mixes` is True."""
     servers, known = servers_of(cluster), resources_of(cluster)
     if not servers.names:
         raise InputError("The cluster has no servers.", "Give its hosts a count above 0.")
-    columns = {
-        name: [i for i, other in enumerate(known) if other == name or (name == "gpu" and other.startswith(GPU))]
-        for name in resources
-    }
-    if missing := [name for name, indices in columns.items() if not indices]:
-        raise InputError(f"Jobs of the trace need {missing[0]}, and the cluster has none.", "Add it to its hosts.")
-    capacity = np.stack([servers.capacity[:, columns[name]].sum(axis=1) for name in resources], axis=1)
+    gpus = [[i] for i, name in enumerate(known) if name.startswith(GPU)]
+    columns: list[list[int]] = []  # for each resource of the trace, the resources of the cluster that it sums
+    for name in ("gpu", "cpu", "memory_bytes"):
+        if name in needed:
+            of_name = gpus if name == "gpu" else [[known.index(name)]]
+            if not of_name:
+                raise InputError(f"Jobs of the trace need {name}, and the cluster has none.", "Add it to its hosts.")
+            columns += [[i for group in of_name for i in group]] if mixes else of_name
+    capacity = np.stack([servers.capacity[:, indices].sum(axis=1) for indices in columns], axis=1)
     return replace(servers, capacity=capacity)
 
 
 def _run(
-    trace: Trace, curves: Sequence[Curve] | None, resources: Sequence[str], kept: dict[str, bool], scenario: Scenario
+    trace: Trace, curves: Curves | None, resources: Sequence[str], kept: dict[str, bool], scenario: Scenario
 ) -> tuple[SimulatedRun, tuple[str, ...]]:
     result = simulate_scenario(trace, scenario, curves)
     return run_of(result, resources, **kept), result.notes
@@ -214,18 +233,32 @@ def _collect(
     return sorted(runs, key=lambda run: order[run.load, run.seed, run.policy]), notes
 
 
-def _assumptions(trace: Trace, base: Scenario, has_curves: bool) -> tuple[str, ...]:
+def _assumptions(trace: Trace, base: Scenario, curves: Curves | None, kinds: Sequence[str]) -> tuple[str, ...]:
     """Return sentences on what the trace does not contain and the simulation assumes."""
     e = base.elasticity
     stated = ", unless the trace states it" if trace.pauses else ""
     assumptions = ["no job is elastic"]
     if e.share:
-        sizes = ", ".join(f"{multiple:g}" for multiple in e.multiples)
-        assumptions = [f"{format_percent(e.share)} of the jobs are elastic, at {sizes} × their requested size"]
-    if e.share and not has_curves:
+        sizes = f"{', '.join(f'{multiple:g}' for multiple in e.multiples)} × their requested size"
+        if trace.curves:
+            sizes = "the sizes of their curves"
+        assumptions = [f"{format_percent(e.share)} of the jobs are elastic, at {sizes}"]
+    if curves and not trace.curves:
+        assumptions.append(
+            f"{format_count(len(curves), 'curve')} of speeds belong to no job of the trace; the seed deals them out to "
+            "the jobs, relative to their requests"
+        )
+    if e.share and not curves:
         low, high = e.powers
         assumptions.append(
             f"speeds grow as a power of the size; the exponent is drawn for each job, {low:g} to {high:g}"
+        )
+    assumptions += _kind_assumptions(trace, base, curves, kinds)
+    assumptions += _spread_assumptions(trace, base)
+    if base.settings.speeds == "learned":
+        assumptions.append(
+            "policies know the speeds at the smallest size of a job and at those at which it has run; others are "
+            f"estimated, with a lognormal error of {base.settings.speed_error:g}"
         )
     assumptions.append(f"policies know durations with a lognormal error of {e.error:g}")
     assumptions.append(
@@ -248,3 +281,35 @@ def _assumptions(trace: Trace, base: Scenario, has_curves: bool) -> tuple[str, .
     if base.loans and base.loans.demand is None:
         assumptions.append("inference needs 42 to 95 % of its servers over a day")
     return tuple(assumptions)
+
+
+def _kind_assumptions(trace: Trace, base: Scenario, curves: Curves | None, kinds: Sequence[str]) -> list[str]:
+    """Return sentences on which kinds of GPUs jobs use, and how fast they are there."""
+    if base.mixes and base.servers and "gpu" in trace.needs:
+        return ["GPUs of all kinds are equally fast, and one job may have several kinds"]
+    if len(kinds) < 2:
+        return []
+    of_any_kind = sum(not kind for kind in trace.gpu_kinds) if trace.gpu_kinds else len(trace)
+    if isinstance(curves, Mapping) and any(curve.kinds for curve in curves.values()):
+        sentences = ["a job runs on each kind of GPU on which its speed is known"]
+        if of_any_kind:
+            sentences.append("the duration of a job that requests no kind is the one on the first kind of its curve")
+        return sentences
+    sentences = ["a job runs only on the kind of GPU that it requests"]
+    if of_any_kind:
+        sentences = [
+            *(sentences if of_any_kind < len(trace) else []),
+            "a job that requests no kind of GPU runs on any, equally fast",
+        ]
+    return sentences
+
+
+def _spread_assumptions(trace: Trace, base: Scenario) -> list[str]:
+    """Return a sentence on how a job's speed depends on the number of hosts that it is on."""
+    if not (base.servers or base.loans):
+        return [] if trace.spread is None else ["hosts are not simulated, so the spread of a job has no effect"]
+    if trace.spread is None:
+        if base.elasticity.spread == 1:
+            return []
+        return [f"each host more than a job needs makes it {base.elasticity.spread:g} × as fast"]
+    return ["each host more than a job needs makes it slower by the factor `spread` of the trace"]

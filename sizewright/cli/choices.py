@@ -30,6 +30,7 @@ SCHEMAS = (
     "simulation", "checkup",
 )  # fmt: skip
 RECLAIMS = ("least-cost", "smallest-count", "random", "exact")
+SPEEDS = ("known", "learned")
 TRACES = ("plain", "philly", "alibaba", "openb", "helios")
 VALUES = ("progress", "completion", "own")
 VERSIONS = ("champion", "challenger")

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from sizewright.cli.choices import POLICIES, POLICY_GROUP, RECLAIMS, TRACES, among, named
+from sizewright.cli.choices import POLICIES, POLICY_GROUP, RECLAIMS, SPEEDS, TRACES, among, named
 from sizewright.cli.options import (
     POLICY_HELP,
     SEEDS_HELP,
@@ -85,8 +85,27 @@ def simulate(
         float, typer.Option("--error", min=0, help="Lognormal error of the durations that policies know.")
     ] = 0.5,
     curves: Annotated[
-        Text, typer.Option("--curves", help="Speeds: a CSV file (size, throughput), or a recommendation (JSON).")
+        Text,
+        typer.Option(
+            "--curves",
+            help="Speeds: a table (size, throughput, and job, gpu_kind), or a recommendation (JSON).",
+        ),
     ] = None,
+    speeds: Annotated[
+        str,
+        typer.Option(
+            "--speeds",
+            help="What policies know of speeds: known, or learned as a job runs.",
+            autocompletion=among(SPEEDS),
+        ),
+    ] = "known",
+    speed_error: Annotated[
+        float, typer.Option("--speed-error", min=0, help="Lognormal error of speeds that are not learned yet.")
+    ] = 0.1,
+    spread: Annotated[
+        float,
+        typer.Option("--spread", min=0, max=1, help="Factor of a job's speed for each host more than it needs."),
+    ] = 1.0,
     every: Annotated[
         float,
         typer.Option(
@@ -192,6 +211,7 @@ def simulate(
                 start_up_s=start_up,
                 change_s=change,
                 restart_s=restart,
+                spread=spread,
             ),
             settings=Settings(
                 every_s=every,
@@ -199,6 +219,8 @@ def simulate(
                 until_s=until * 86400 if until is not None else None,
                 preempts=not keeps,
                 failures_a_day=failures,
+                speeds=speeds,
+                speed_error=speed_error,
             ),
             loans=_loans(inference, server, demand, reclaim),
             decisions=bool(decisions),

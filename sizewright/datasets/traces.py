@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -39,13 +39,21 @@ class Trace:
     arrived_s: Floats
     """Arrivals (N,) in seconds since the first."""
     duration_s: Floats
-    """Running times (N,) with the resources in `needs`."""
+    """Running times (N,) with the resources in `needs`; NaN for jobs whose `samples` are known instead."""
     needs: dict[str, Floats]
     """Amounts (N,) of each resource: cores, bytes, GPUs."""
     notes: tuple[str, ...] = ()
     """Notes on rows that were left out or corrected, with the reason."""
     pauses: dict[str, Floats] = field(default_factory=dict)
     """Pauses (N,) by the names in `PAUSES`; NaN for jobs that state none."""
+    gpu_kinds: tuple[str, ...] = ()
+    """The kind of GPUs that each user requested, "" for any kind; empty if the trace does not say it."""
+    curves: tuple[str, ...] = ()
+    """The name of the speed curve of each job; empty if jobs have none of their own."""
+    samples: Floats | None = None
+    """Samples (N,) that each job trains on, from which and its curve a missing duration follows."""
+    spread: Floats | None = None
+    """Factor (N,) of a job's speed for each host more than it needs; NaN where the trace does not say it."""
 
     def __len__(self) -> int:
         return len(self.jobs)
@@ -56,10 +64,18 @@ class Trace:
 
     def pick(self, rows: NDArray[np.integer], from_s: float = 0.0) -> Trace:
         """Return the selected jobs; their times count from `from_s`."""
-        needs = {name: amounts[rows] for name, amounts in self.needs.items()}
-        jobs = tuple(self.jobs[i] for i in rows)
-        pauses = {name: pause_s[rows] for name, pause_s in self.pauses.items()}
-        return Trace(jobs, self.arrived_s[rows] - from_s, self.duration_s[rows], needs, self.notes, pauses)
+        return replace(
+            self,
+            jobs=tuple(self.jobs[i] for i in rows),
+            arrived_s=self.arrived_s[rows] - from_s,
+            duration_s=self.duration_s[rows],
+            needs={name: amounts[rows] for name, amounts in self.needs.items()},
+            gpu_kinds=tuple(self.gpu_kinds[i] for i in rows) if self.gpu_kinds else (),
+            curves=tuple(self.curves[i] for i in rows) if self.curves else (),
+            samples=None if self.samples is None else self.samples[rows],
+            pauses={name: pause_s[rows] for name, pause_s in self.pauses.items()},
+            spread=None if self.spread is None else self.spread[rows],
+        )
 
     def pauses_of(self, name: str, default_s: float) -> Floats:
         """Return the pauses (N,) of that name in seconds, `default_s` for jobs that state none."""
@@ -69,7 +85,7 @@ class Trace:
 
 _PLAIN = known(
     "trace",
-    ("job", "arrived_s", "duration_s", "gpu", "cpu", "memory_bytes", *PAUSES),
+    ("job", "arrived_s", "duration_s", "gpu", "cpu", "memory_bytes", "gpu_kind", "curve", "samples", "spread", *PAUSES),
     {
         "job": "job_id jobid id name job_name",
         "arrived_s": "arrived arrival arrival_s arrival_time submit submit_s submit_time submitted submitted_at "
@@ -81,6 +97,8 @@ _PLAIN = known(
         "start_up_s": "start_up startup startup_s start_up_time startup_time",
         "change_s": "change_time",
         "restart_s": "restart_time",
+        "gpu_kind": "gpu_type gpu_model gpu_name accelerator accelerator_type",
+        "samples": "num_samples n_samples total_samples",
     },
 )
 
@@ -108,7 +126,8 @@ def trace_of(
         raise InputError(f"There are no traces of kind '{kind}'.", f"Known: {', '.join(READERS)}.")
     frame = frame.rename(columns=lambda name: str(name).strip().lower())
     check_unique_columns(list(frame.columns), source)
-    if columns or kind == "plain":
+    is_plain = kind == "plain" or (kind is None and READERS["plain"].columns <= set(frame.columns))
+    if columns or (is_plain and LEFT_OUT not in frame):
         return _tidy(*_rename_columns(frame, columns or {}, source), source)
     for name, reader in READERS.items():
         if kind == name or (kind is None and reader.columns <= set(frame.columns)):
@@ -116,12 +135,13 @@ def trace_of(
             if missing:
                 raise InputError(f"{source} has no column {missing[0]}, which {name} traces have.", "Name its kind.")
             return _tidy(reader.read(frame), [], source)
-    if {"arrived_s", "duration_s"} <= {_PLAIN.meaning(name) for name in frame.columns}:
+    meanings = {_PLAIN.meaning(name) for name in frame.columns}
+    if "arrived_s" in meanings and meanings & {"duration_s", "samples"}:
         return _tidy(*_rename_columns(frame, {}, source), source)
     raise InputError(
         f"{source} is not a trace of a known kind: its columns are {', '.join(frame.columns[:12])}.",
-        "A plain trace has arrived_s, duration_s and any of gpu, cpu, memory_bytes; map your columns to these, such as "
-        "by --map YOUR_COLUMN=arrived_s (columns= in Python).",
+        "A plain trace has arrived_s, duration_s or samples, and any of gpu, cpu, memory_bytes; map your columns to "
+        "these, such as by --map YOUR_COLUMN=arrived_s (columns= in Python).",
     )
 
 
@@ -133,6 +153,8 @@ def _rename_columns(frame: pd.DataFrame, mapping: Mapping[str, str], path: str) 
     mapping = {name.strip().lower(): column for name, column in mapping.items()}
     matched = match_columns(list(frame.columns), mapping, path, _PLAIN)
     renamed = frame[list(matched.read_as)].rename(columns=matched.read_as)
+    if "samples" in renamed and "duration_s" not in renamed:
+        renamed["duration_s"] = np.nan  # it follows from the samples and the speed of the job
     if missing := [name for name in ("arrived_s", "duration_s") if name not in renamed]:
         raise InputError(
             f"{path} has no column {missing[0]}; it has {', '.join(frame.columns[:12])}.",
@@ -159,6 +181,10 @@ _FAULTS: dict[str, Callable[[pd.DataFrame, list[str]], pd.Series]] = {
     "no time of arrival, or none that is a number or a date": lambda frame, _: ~np.isfinite(frame["arrived_s"]),
     "a duration that is 0, negative or unknown": lambda frame, _: (
         ~(np.isfinite(frame["duration_s"]) & (frame["duration_s"] > 0))
+        & ~(frame["duration_s"].isna() & np.isfinite(frame["samples"]) & (frame["samples"] > 0))
+    ),
+    "a spread that does not lie above 0 and up to 1": lambda frame, _: (
+        frame["spread"].notna() & ~((frame["spread"] > 0) & (frame["spread"] <= 1))
     ),
     "an amount of a resource that is not a number": lambda frame, resources: frame[resources].isna().any(axis=1),
     "a negative amount of a resource": lambda frame, resources: (frame[resources] < 0).any(axis=1),
@@ -189,7 +215,16 @@ def _tidy(frame: pd.DataFrame, notes: list[str], source: str) -> Trace:
     stated = frame[_pauses_in(frame)].replace(r"^\s*$", np.nan, regex=True)
     pauses = stated.apply(lambda column: _numbers(column, parse_seconds))
     pauses = pauses.mask(pauses.isna() & stated.notna(), -1.0)  # text that is not a time is no pause
-    frame = frame[["job"]].assign(arrived_s=arrived, duration_s=durations).join(amounts).join(pauses)
+    frame = frame.assign(
+        arrived_s=arrived,
+        duration_s=durations,
+        samples=_numbers(frame["samples"], parse_number) if "samples" in frame else np.nan,
+        spread=_spreads(frame["spread"]) if "spread" in frame else np.nan,
+        **{name: _texts(frame[name]) if name in frame else "" for name in ("gpu_kind", "curve")},
+    )
+    frame = (
+        frame[["job", "arrived_s", "duration_s", "samples", "spread", "gpu_kind", "curve"]].join(amounts).join(pauses)
+    )
     for reason, fault in _FAULTS.items():
         wrong = fault(frame, resources)
         if wrong.any():
@@ -213,6 +248,19 @@ def _numbers(column: pd.Series, parse: Callable[[Any], float]) -> pd.Series:
         with suppress(ValueError):
             numbers.at[at] = parse(text)
     return numbers
+
+
+def _spreads(column: pd.Series) -> pd.Series:
+    """Convert numbers; text that is not a number is 0, which is none of the valid ones, and empty cells are NaN."""
+    is_empty = column.isna() | (column.astype(str).str.strip() == "")
+    return _numbers(column, parse_number).fillna(0.0).mask(is_empty, np.nan)
+
+
+def _texts(column: pd.Series) -> pd.Series:
+    """Return stripped texts, "" where a cell is empty; whole numbers have no decimals."""
+    return column.map(
+        lambda cell: "" if pd.isna(cell) else str(int(cell) if isinstance(cell, float) and cell % 1 == 0 else cell)
+    ).str.strip()
 
 
 _DATE = r"\d-\d+-\d|/"
@@ -280,9 +328,22 @@ def _sorted(frame: pd.DataFrame, resources: list[str], notes: list[str], source:
             "Give them in seconds.",
         )
     amounts = {name: frame[name].to_numpy(float) for name in resources}
-    jobs = tuple(frame["job"].astype(str))
-    pauses = {name: frame[name].to_numpy(float) for name in _pauses_in(frame)}
-    return Trace(jobs, arrived - arrived[0], frame["duration_s"].to_numpy(float), amounts, tuple(notes), pauses)
+    kinds, curves = (tuple(frame[name]) if (frame[name] != "").any() else () for name in ("gpu_kind", "curve"))
+    samples, spread = (
+        frame[name].to_numpy(float) if frame[name].notna().any() else None for name in ("samples", "spread")
+    )
+    return Trace(
+        jobs=tuple(frame["job"].astype(str)),
+        arrived_s=arrived - arrived[0],
+        duration_s=frame["duration_s"].to_numpy(float),
+        needs=amounts,
+        notes=tuple(notes),
+        gpu_kinds=kinds,
+        curves=curves,
+        samples=samples,
+        spread=spread,
+        pauses={name: frame[name].to_numpy(float) for name in _pauses_in(frame)},
+    )
 
 
 def _pauses_in(frame: pd.DataFrame) -> list[str]:
@@ -296,7 +357,10 @@ class _Reader:
 
 
 def _plain(frame: pd.DataFrame) -> pd.DataFrame:
-    """Read a plain trace: `arrived_s, duration_s`, any of `gpu, cpu, memory_bytes`, and `job`."""
+    """Read a plain trace: `arrived_s`, `duration_s` or `samples`, any of `gpu, cpu, memory_bytes`, and other columns.
+
+    The others are `job`, `gpu_kind`, `curve` and `spread`.
+    """
     return frame if "job" in frame else frame.assign(job=_numbered(frame))
 
 

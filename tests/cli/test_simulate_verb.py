@@ -98,7 +98,9 @@ def test_cluster_file_and_lent_servers_set_the_capacity(trace: Path, call: Calla
     ]
     Path("cluster.yaml").write_text(yaml.safe_dump({"hosts": hosts}))
     answer = simulate(call, "--cluster", "cluster.yaml", "--policy", "default")
-    assert answer.runs[0].capacity == {"gpu": 20.0}
+    assert answer.runs[0].capacity == {"gpu:a100": 16.0, "gpu:v100": 4.0}
+    mixed = simulate(call, "--cluster", "cluster.yaml", "--policy", "default", "--mix-gpus")
+    assert mixed.runs[0].capacity == {"gpu": 20.0}
     at_load = simulate(call, "--load", answer.runs[0].load, "--policy", "default")
     assert at_load.runs[0].capacity["gpu"] == pytest.approx(20, abs=1)
     without_loans = simulate(call, "--policy", "aryl", "--load", 1.2, "--server", 4)
@@ -141,6 +143,10 @@ def test_days_jobs_and_until_options_select_a_part_of_the_trace(trace: Path, cal
         (("--figure", "out.txt"), ".png, .svg or .pdf"),
         (("--figure", "cluster.yaml/out.png"), "Cannot write cluster.yaml/out.png"),
         (("--curves", "trace.csv"), "no column size"),
+        (("--speeds", "guessed"), "Speeds cannot be 'guessed'"),
+        (("--speed-error", "inf"), "speed_error must be 0 or more"),
+        (("--spread", "0.9"), "Without hosts, jobs are not placed"),
+        (("--spread", "0"), "spread must lie above 0"),
     ],
 )
 def test_invalid_option_is_refused(
@@ -220,3 +226,36 @@ def test_invalid_clock_pause_file_and_threshold_are_explained(
     result = call("simulate", trace, *options)
     assert result.code != 0
     assert message in " ".join(result.err.split())
+
+
+def test_kinds_curves_learned_speeds_and_spread_are_options(trace: Path, call: Callable[..., Any]) -> None:
+    Path("curves.csv").write_text(
+        "job,gpu_kind,size,throughput\n" + "".join(f"x,{kind},{n},{speed * n**0.8}\n" for kind, speed in
+                                                   (("a100", 30), ("v100", 10)) for n in (1, 2, 4, 8))
+    )  # fmt: skip
+    Path("cluster.yaml").write_text(
+        "hosts: [{kind: a, count: 2, cpu: 8, memory: 8Gi, gpu: 'a100:4'}, {kind: v, count: 4, cpu: 8, memory: 8Gi, "
+        "gpu: 'v100:4'}]"
+    )
+    options = ("--policy", "default", "--cluster", "cluster.yaml", "--curves", "curves.csv")
+    known = simulate(call, *options)
+    learned = simulate(call, *options, "--speeds", "learned", "--spread", "0.9")
+    for answer in (known, learned):
+        figures = {name: each.value for name, each in answer.rows[0].figures.items()}
+        assert figures["unfinished"] == 0
+        assert 0 < figures["use"] <= 1
+        assert {"use_gpu:a100", "use_gpu:v100"} <= figures.keys()
+    assert learned.rows[0].figures["jct_s"].value > known.rows[0].figures["jct_s"].value
+    assert 0 < learned.rows[0].figures["packed"].value <= 1
+    text = " ".join(learned.assumptions)
+    assert "the seed deals them out" in text
+    assert "policies know the speeds at the smallest size" in text
+    assert "each host more than a job needs makes it 0.9" in text
+
+
+def test_job_of_a_kind_that_no_host_has_is_refused(trace: Path, call: Callable[..., Any]) -> None:
+    trace.write_text("job,arrived_s,duration_s,gpu,gpu_kind\na,0,10,1,h100\nb,5,10,1,\n")
+    Path("cluster.yaml").write_text("hosts: [{kind: a, cpu: 8, memory: 8Gi, gpu: 'a100:4'}]")
+    result = call("simulate", trace, "--cluster", "cluster.yaml")
+    assert result.code == 1
+    assert "Job a requests GPUs of kind h100, which no host of the cluster has." in result.err

@@ -18,6 +18,7 @@ from sizewright.cli.options import ObjectiveName
 from sizewright.cluster.allocators.registry import _ALLOCATORS
 from sizewright.cluster.problem.tables import VALUES
 from sizewright.cluster.reclaim import RECLAIMS
+from sizewright.cluster.simulator.speeds import SPEEDS
 from sizewright.datasets.traces import READERS
 from sizewright.executors.registry import _EXECUTORS
 from sizewright.models.registry import _MODELS
@@ -141,6 +142,7 @@ def test_choices_equal_the_registered_names() -> None:
     assert list(choices.POLICIES) == list(_ALLOCATORS.builtin)
     assert sorted(choices.RECLAIMS) == sorted(RECLAIMS)
     assert sorted(choices.TRACES) == sorted(READERS)
+    assert choices.SPEEDS == SPEEDS
     groups = (_EXECUTORS.group, _MODELS.group, _ALLOCATORS.group)
     assert groups == (choices.EXECUTOR_GROUP, choices.MODEL_GROUP, choices.POLICY_GROUP)
     assert choices.VALUES == VALUES

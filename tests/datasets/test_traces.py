@@ -36,6 +36,41 @@ def test_plain_trace_is_read(tmp_path: Path) -> None:
     assert trace.notes == ()
 
 
+def test_columns_of_kinds_curves_samples_and_spread_are_read(tmp_path: Path) -> None:
+    text = (
+        "job,arrived_s,duration_s,samples,gpus,gpu_type,curve,spread\n"
+        "a,10,100,,1, v100 ,7,0.9\nb,15,,2e6,2,,8,\nc,16,,,1,v100,7,\nd,17,5,,1,v100,7,1.5\ne,18,5,,1,v100,7,x\n"
+    )
+    trace = read_trace(write_trace(tmp_path, text))
+    assert (trace.jobs, trace.gpu_kinds, trace.curves) == (("a", "b"), ("v100", ""), ("7", "8"))
+    assert trace.samples is not None
+    assert trace.spread is not None
+    for actual, expected in (
+        (trace.duration_s, [100, np.nan]), (trace.samples, [np.nan, 2e6]), (trace.spread, [0.9, np.nan]),
+    ):  # fmt: skip
+        assert np.array_equal(actual, expected, equal_nan=True)
+    assert "1 job is left out: it has a duration that is 0" in " ".join(trace.notes)
+    assert "2 jobs are left out: they have a spread that does not lie above 0" in " ".join(trace.notes)
+    second = trace.pick(np.array([1]))
+    assert (second.gpu_kinds, second.curves, second.duration_s.tolist()) == (
+        ("",),
+        ("8",),
+        pytest.approx([np.nan], nan_ok=True),
+    )
+
+
+def test_trace_of_samples_needs_no_durations(tmp_path: Path) -> None:
+    trace = read_trace(write_trace(tmp_path, "arrived,num_samples,gpus\n0,500,1\n"))
+    assert np.isnan(trace.duration_s).all()
+    assert trace.samples is not None
+    assert (trace.gpu_kinds, trace.curves, trace.spread) == ((), (), None)
+
+
+def test_synonyms_are_read_beside_exact_columns(tmp_path: Path) -> None:
+    trace = read_trace(write_trace(tmp_path, "arrived_s,duration_s,num_gpus\n0,5,2\n"))
+    assert list(trace.needs["gpu"]) == [2]
+
+
 def test_unsorted_rows_are_sorted_and_invalid_rows_left_out(tmp_path: Path) -> None:
     text = (
         "job,arrived_s,duration_s,gpu\nb,20,50,2\na,10,100,1\na,11,5,1\nc,x,5,1\nd,12,-5,1\ne,12,5,-1\nf,12,5,0\n"

@@ -23,7 +23,7 @@ READ_ALL = """
 import json, resource, sys
 from pathlib import Path
 import sizewright as sw
-from sizewright.cluster.simulator.curves import read_curves
+from sizewright.cluster.simulator.measured_curves import read_curves
 from sizewright.datasets.files.json_lines import JsonLines
 from sizewright.datasets.trial_bank.files import CARD, load_bank
 from sizewright.errors import SizewrightError

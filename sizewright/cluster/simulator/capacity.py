@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
@@ -77,15 +78,22 @@ class Capacity:
 class PlacedCapacity(Capacity):
     """Servers on which replicas are placed.
 
-    A job whose candidate does not fit gets a smaller one if the policy maximises utility, or else keeps what it has.
+    A job whose candidate does not fit gets a smaller one if the policy maximises utility, or else keeps what it has. If
+    the workload says that a job is slower on more hosts than it needs (`spread`), a job that changes is packed anew
+    where that needs fewer hosts.
     """
 
     def __init__(self, servers: Servers, *, mixes: bool = False) -> None:
         super().__init__(servers.capacity.sum(axis=0))
         self.placement = Placement(servers, mixes=mixes)
+        self.packed = Counter[bool]()
+        """The number of placements on as few hosts as possible (True), and on more (False)."""
+        self._spread_matters = False
+        self._fewest: dict[tuple[float, ...], Ints] = {}
 
     def place(self, state: SimulationState, jobs: Ints, columns: Ints, utilities: Floats | None = None) -> Ints:
         """See `Capacity`. Jobs that shrink or stop come first, then the largest."""
+        self._spread_matters = state.workload.spread is not None
         placed = columns.copy()
         before = state.column[jobs]
         self._remove_stopped(state)
@@ -100,11 +108,58 @@ class PlacedCapacity(Capacity):
             tried = [column]
             if utilities is not None:
                 tried += smaller_candidates(state.workload.needs[job], utilities[i], column, int(before[i]))
-            placed[i] = next((k for k in tried if self._place_candidate(state.workload, job, k)), before[i])
+            placed[i] = next((k for k in tried if self._place_candidate(state, job, k)), before[i])
         return placed
 
-    def _place_candidate(self, workload: Workload, job: int, column: int) -> bool:
-        return self.placement.place(str(job), self._groups(workload, job, column), self._preferred_servers)
+    def figures(self) -> dict[str, float]:
+        """See `Capacity`: the share of the placements on as few hosts as possible, if that matters to a job."""
+        return {"packed": self.packed[True] / max(self.packed.total(), 1)} if self._spread_matters else {}
+
+    def _place_candidate(self, state: SimulationState, job: int, column: int) -> bool:
+        groups = self._groups(state.workload, job, column)
+        if not self.placement.place(str(job), groups, self._preferred_servers):
+            return False
+        if state.workload.spread is not None:
+            self._pack(str(job), groups)
+            self._set_spread(state, job)
+        return True
+
+    def _pack(self, job: str, groups: list[Replicas]) -> None:
+        """Place a job anew, wherever it is now, if it is then on fewer hosts."""
+        hosts, placed = len(self.placement.servers_of(job)), self.placement.groups_of(job)
+        if hosts <= self.fewest_hosts(groups):
+            return
+        self.placement.remove(job)
+        if not self.placement.place(job, groups, self._preferred_servers) or (
+            len(self.placement.servers_of(job)) >= hosts
+        ):
+            self.placement.remove(job)
+            self.placement.hold(job, placed)
+
+    def _set_spread(self, state: SimulationState, job: int) -> None:
+        """Set by how much a job is slower on its hosts: its `spread` to the power of the hosts more than it needs."""
+        assert state.workload.spread is not None
+        groups = [replicas for replicas, _ in self.placement.groups_of(str(job))]
+        further = len(self.placement.servers_of(str(job))) - self.fewest_hosts(groups)
+        self.packed[further <= 0] += 1
+        state.spread_factor[job] = state.workload.spread[job] ** max(further, 0)
+
+    def fewest_hosts(self, groups: Sequence[Replicas]) -> int:
+        """Return the least number of hosts on which equal replicas fit while the cluster is empty."""
+        need, count = groups[0].need, sum(group.count for group in groups)
+        key = tuple(need.tolist())
+        if key not in self._fewest:
+            servers = self.placement.servers
+            with np.errstate(divide="ignore", invalid="ignore"):
+                room = np.where(need > 0, servers.capacity * (1 + ROUNDING) / need, np.inf).min(axis=1)
+            kinds = np.unique([kind for kind in servers.kinds if kind] or [""])
+            allowed = [np.isin(servers.kinds, [kind, ""]) for kind in kinds]
+            if self.placement.mixes:
+                allowed = [np.ones(len(servers.names), dtype=bool)]
+            most = [np.cumsum(np.sort(np.floor(room[each]))[::-1]) for each in allowed]
+            longest = max(map(len, most))
+            self._fewest[key] = np.max([np.pad(each, (0, longest - len(each)), mode="edge") for each in most], axis=0)
+        return int(np.searchsorted(self._fewest[key], count)) + 1
 
     def _remove_stopped(self, state: SimulationState) -> None:
         """Remove jobs that have ended or stopped from their servers."""
@@ -131,10 +186,9 @@ class PlacedCapacity(Capacity):
         return fits
 
     def _groups(self, workload: Workload, job: int, column: int) -> list[Replicas]:
-        """Return the base replicas of a job, and its flexible replicas."""
-        count, base = int(workload.replicas[job, column]), int(workload.base[job])
-        need = workload.needs[job, column] / count
-        return [Replicas(min(count, base), need), Replicas(max(count - base, 0), need)]
+        """Return the groups of equal replicas of a job."""
+        count = int(workload.replicas[job, column])
+        return [Replicas(count, workload.needs[job, column] / count)]
 
     def _preferred_servers(self, group: int) -> Bools | None:
         """Return the servers (S,) that a group's replicas use first; None if there is no preference."""
@@ -180,6 +234,12 @@ class LoanedCapacity(PlacedCapacity):
         self.placement.open = open_servers
         return ever, always
 
+    def _groups(self, workload: Workload, job: int, column: int) -> list[Replicas]:
+        """Return the base replicas of a job, and its flexible replicas."""
+        count, base = int(workload.replicas[job, column]), int(workload.base[job])
+        need = workload.needs[job, column] / count
+        return [Replicas(min(count, base), need), Replicas(max(count - base, 0), need)]
+
     def next_change_s(self, now_s: float) -> float:
         """See `Capacity`; the servers lent in the last step stay."""
         step = now_s // self.step_s + 1
@@ -198,7 +258,11 @@ class LoanedCapacity(PlacedCapacity):
     def figures(self) -> dict[str, float]:
         """See `Capacity`: the mean number of servers lent, and the jobs stopped and shrunk when servers went back."""
         lent = float(np.mean(self.log.lent)) if self.log.lent else 0.0
-        return {"lent": lent, "stopped_by_reclaim": self.log.preempted, "shrunk_by_reclaim": self.log.shrunk}
+        return super().figures() | {
+            "lent": lent,
+            "stopped_by_reclaim": self.log.preempted,
+            "shrunk_by_reclaim": self.log.shrunk,
+        }
 
     def _preferred_servers(self, group: int) -> Bools | None:
         """See `PlacedCapacity`: base replicas prefer own servers, flexible replicas prefer loaned ones."""
@@ -246,6 +310,8 @@ class LoanedCapacity(PlacedCapacity):
         if not self.placement.place(job, self._groups(workload, number, column)):
             return False
         state.assign(np.array([number]), np.array([column]))
+        if workload.spread is not None:
+            self._set_spread(state, number)
         self.log.shrunk += 1
         return True
 

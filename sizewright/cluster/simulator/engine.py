@@ -14,7 +14,9 @@ from sizewright.cluster.allocators._base import Allocator
 from sizewright.cluster.problem.problem import Floats, Ints, Problem
 from sizewright.cluster.problem.scheduler_state import SchedulerState
 from sizewright.cluster.simulator.capacity import Capacity
+from sizewright.cluster.simulator.kinds import resolve_requests
 from sizewright.cluster.simulator.outcome import DecisionRecord, SimulationResult, result_of
+from sizewright.cluster.simulator.speeds import SPEEDS, KnownSpeeds, LearnedSpeeds
 from sizewright.cluster.simulator.state import SimulationState
 from sizewright.cluster.simulator.workload import Workload
 from sizewright.errors import InputError
@@ -48,10 +50,17 @@ class Settings:
     """Time between checkpoints; a failure loses the work since the last one."""
     time_limit_s: float = 1.0
     """Time limit of a decision."""
+    speeds: str = "known"
+    """What policies know of the speeds of jobs: "known", all of them; "learned", those at the sizes at which a job has
+    run, and estimates for the others."""
+    speed_error: float = 0.1
+    """Standard deviation of the logarithm of an estimated speed over its mean, if speeds are learned."""
     seed: int = 0
 
     def __post_init__(self) -> None:
-        for name in ("every_s", "window_s", "failures_a_day"):
+        if self.speeds not in SPEEDS:
+            raise InputError(f"Speeds cannot be '{self.speeds}'.", f"Choose one of {', '.join(SPEEDS)}.")
+        for name in ("every_s", "window_s", "failures_a_day", "speed_error"):
             value = getattr(self, name)
             if not (np.isfinite(value) and value >= 0):
                 raise InputError(f"{name} must be 0 or more, got {value:g}.", "Give 0 or more.")
@@ -81,6 +90,9 @@ class Simulation:
         self.decisions: list[DecisionRecord] = []
         self.note_counts = Counter[str]()
         """The notes of the policy's solutions, and in how many decisions each occurred."""
+        self.speeds = KnownSpeeds(self.workload)
+        if self.settings.speeds == "learned":
+            self.speeds = LearnedSpeeds(self.workload, self.settings.speed_error, self.settings.seed)
         self.lifetime = self._draw_lifetimes(len(self.workload))
         """(N,): seconds × units in use after which each job fails next."""
         self.offered_s = np.zeros(len(self.workload.resources))
@@ -162,6 +174,7 @@ class Simulation:
         self.decided_for = (state.came, len(state.live))
         if not len(state.live):
             return
+        self.speeds.observe(state)
         answer = self.policy(self._problem(), self.settings.time_limit_s)
         utilities = answer.utilities if answer.bound is not None else None
         columns = self.supply.place(state, state.live, answer.choice, utilities)
@@ -176,12 +189,12 @@ class Simulation:
         workload = self.workload
         live = self.state.live
         current = state.column[live]
-        offered = workload.offered[live]
+        offered = self.speeds.offered(live)
         if not self.settings.preempts:
             offered = offered.copy()
             offered[current > 0, 0] = False
         scheduler_state = self._scheduler_state(live, current)
-        requested_speed = np.maximum(scheduler_state.speed[np.arange(len(live)), workload.requested[live]], 1e-300)
+        requested_speed = np.maximum(scheduler_state.speed[np.arange(len(live)), scheduler_state.requested], 1e-300)
         return Problem(
             jobs=_LiveNames(workload.jobs, live),
             resources=workload.resources,
@@ -203,14 +216,14 @@ class Simulation:
         return SchedulerState(
             now_s=state.now_s,
             window_s=max(self.settings.clock_s or self.settings.every_s, self.settings.window_s),
-            speed=workload.speed[live],
+            speed=self.speeds.estimates(live),
             remaining=np.maximum(work - done, MIN_REMAINING_SHARE * work),
             work=work,
             arrived_s=workload.arrived_s[live],
             started_s=started_s,
-            attained=state.attained[live],
+            attained=workload.units(state.attained[live]),
             restart_s=np.where(current > 0, workload.change_s[live], restart_s),
-            requested=workload.requested[live],
+            requested=resolve_requests(workload, live, current, self.capacity),
         )
 
 

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from sizewright.cluster.problem.candidates import GPU
 from sizewright.cluster.problem.problem import Floats, Ints
 from sizewright.cluster.simulator.state import SimulationState
 from sizewright.cluster.simulator.workload import Workload
@@ -41,13 +42,22 @@ class SimulationResult:
     failures: Ints
     work_s: Floats
     """(N,): seconds that each job takes with what its user requested."""
-    served: Floats
-    """(N, R): ∫ allocated dt of each job, in units × seconds."""
     used: Floats
     """(R,): share of the capacity that was allocated while jobs arrived; to the end, if all arrived at once."""
     allocated: Floats
     """(R,): ∫ allocated dt, in units × seconds, over the same time."""
     decisions: tuple[DecisionRecord, ...]
+    capacity_s: Floats
+    """(R,): ∫ capacity dt, in units × seconds, over the same time."""
+    attained: Floats
+    """(N, R): ∫ allocated dt of each job, in units × seconds."""
+
+    @property
+    def use(self) -> float:
+        """Share of the GPUs of all kinds that was allocated; where no job uses GPUs, of the first resource."""
+        count = max(sum(name == "gpu" or name.startswith(GPU) for name in self.resources), 1)
+        offered = self.capacity_s[:count].sum()
+        return float(self.allocated[:count].sum() / offered) if offered > 0 else 0.0
 
     @property
     def done(self) -> Floats:
@@ -68,7 +78,12 @@ class SimulationResult:
             "jct_median_s": _figure(np.median, done),
             "jct_p99_s": _figure(lambda times: np.percentile(times, 99), done),
             "makespan_s": float(np.nanmax(self.finished_s) - self.arrived_s.min()) if finished.any() else 0.0,
-            "use": float(self.used[0]),
+            "use": self.use,
+            **(
+                {f"use_{name}": float(share) for name, share in zip(self.resources, self.used, strict=True)}
+                if len(self.resources) > 1
+                else {}
+            ),
             "fairness": self.fairness,
             "preemptions": float(self.preemptions.sum()),
             "changes": float(self.changes.sum()),
@@ -113,8 +128,9 @@ def result_of(
         changes=state.changes[came],
         failures=state.failures[came],
         work_s=workload.work[came] / workload.speed[rows, workload.requested[came]],
-        served=state.served[came],
         used=used,
         allocated=state.used,
         decisions=tuple(decisions),
+        capacity_s=offered_s,
+        attained=state.attained[came],
     )

@@ -40,7 +40,7 @@ def _outcomes(result: SimulationResult) -> tuple[JobOutcome, ...]:
             "arrived_s", "started_s", "finished_s", "waited_s", "ran_s", "preemptions", "changes", "failures"
         )
     }  # fmt: skip
-    attained = [dict(zip(result.resources, row, strict=True)) for row in result.served.tolist()]
+    attained = [dict(zip(result.resources, row, strict=True)) for row in result.attained.tolist()]
     return tuple(
         JobOutcome(job=job, attained=attained[i], **{name: values[i] for name, values in columns.items()})
         for i, job in enumerate(result.jobs)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
 
@@ -11,11 +11,14 @@ import numpy as np
 from sizewright.cluster.allocators import Allocator, get_allocator
 from sizewright.cluster.loaning import lendable, shortfall
 from sizewright.cluster.placement.placement import Servers
+from sizewright.cluster.problem.candidates import GPU
 from sizewright.cluster.problem.problem import Floats
 from sizewright.cluster.reclaim import RECLAIMS
 from sizewright.cluster.simulator.capacity import Capacity, LoanedCapacity, PlacedCapacity, equal_servers
 from sizewright.cluster.simulator.curves import Curve, Elasticity, resample_trace, workload_of
 from sizewright.cluster.simulator.engine import Settings, Simulation
+from sizewright.cluster.simulator.kinds import gpu_kinds, named_kinds
+from sizewright.cluster.simulator.measured_curves import MeasuredCurve, assign_curves, fill_durations
 from sizewright.cluster.simulator.outcome import SimulationResult
 from sizewright.cluster.simulator.workload import Workload
 from sizewright.datasets.traces import Trace
@@ -70,16 +73,32 @@ class ScenarioResult:
     notes: tuple[str, ...] = ()
 
 
-def simulate_scenario(trace: Trace, scenario: Scenario, curves: Sequence[Curve] | None = None) -> ScenarioResult:
+Curves = Sequence[Curve] | Mapping[str, MeasuredCurve]
+
+
+def prepare_trace(trace: Trace, scenario: Scenario, curves: Curves | None) -> tuple[Trace, tuple[str, ...]]:
+    """Return a trace with the curve and the duration of each job, and the kinds of GPUs in its scenario.
+
+    Raises InputError for curves and kinds of GPUs that do not match the jobs and the servers.
+    """
+    kinds = gpu_kinds(trace, scenario.servers, mixes=scenario.mixes)
+    named_kinds(trace, kinds)  # raises an error for a kind that no host has
+    by_name = curves if isinstance(curves, Mapping) else None
+    trace = fill_durations(assign_curves(trace, by_name), by_name, kinds)
+    return trace, kinds
+
+
+def simulate_scenario(trace: Trace, scenario: Scenario, curves: Curves | None = None) -> ScenarioResult:
     """Simulate a scenario.
 
     The same scenario gives the same result, except for decision times, unless decisions run out of time. Raises
     InputError for an unknown policy, and if the cluster lacks a resource of the trace.
     """
     policy = deepcopy(get_allocator(scenario.policy))  # it may keep state between the decisions of one run
+    trace, kinds = prepare_trace(trace, scenario, curves)
     if scenario.jobs:
         trace, _ = resample_trace(trace, scenario.jobs, seed=scenario.seed)
-    workload = workload_of(trace, scenario.elasticity, curves, seed=scenario.seed)
+    workload = workload_of(trace, scenario.elasticity, curves, seed=scenario.seed, kinds=kinds)
     supply, capacity, supply_notes = _supply(trace, workload, scenario)
     workload, workload_notes = supply.fit_workload(workload)
     if not len(workload):
@@ -101,7 +120,8 @@ def simulate_scenario(trace: Trace, scenario: Scenario, curves: Sequence[Curve] 
 def capacity_at(trace: Trace, load: float, resources: Sequence[str]) -> Floats:
     """Return the capacity (R,) of which the jobs use the share `load` while they arrive, with their requests.
 
-    The capacity is in whole GPUs and cores. Raises InputError if the load is not above 0, and if all jobs arrive at
+    The capacity is in whole GPUs and cores. Jobs that request no kind of GPU are shared out over the kinds as the other
+    jobs are. Raises InputError if the load is not above 0, and if all jobs arrive at
     once.
     """
     if not trace.arrived_s[-1] > 0:
@@ -115,21 +135,39 @@ def capacity_at(trace: Trace, load: float, resources: Sequence[str]) -> Floats:
         )
     if not (load > 0 and np.isfinite(load)):
         raise InputError(f"The load must be above 0 and finite, got {load:g}.", "Give one such as 0.9.")
-    return np.ceil(_demand(trace, resources) / load)
+    demand, of_kind = _demand(trace, resources), [name.startswith(GPU) for name in resources]
+    if any(of_kind):
+        named = demand[of_kind].sum()
+        share = demand[of_kind] / named if named else 1 / sum(of_kind)
+        demand[of_kind] = _demand(trace, ["gpu"])[0] * share
+    return np.ceil(demand / load)
 
 
 def load_on(trace: Trace, capacity: Floats, resources: Sequence[str]) -> float:
     """Return the share of a capacity (R,) that the jobs use while they arrive, of the scarcest resource.
 
-    If all jobs arrive at once, the time of the longest job counts.
+    GPUs count for each kind that jobs request, and for all kinds together. If all jobs arrive at once, the time of the
+    longest job counts.
     """
-    return float((_demand(trace, resources) / capacity).max())
+    loads: list[float] = (_demand(trace, resources) / capacity).tolist()
+    if any(of_kind := [name.startswith(GPU) for name in resources]):
+        loads.append(float(_demand(trace, ["gpu"])[0] / capacity[of_kind].sum()))
+    return max(loads)
 
 
 def _demand(trace: Trace, resources: Sequence[str]) -> Floats:
-    """Return the mean use (R,) by the jobs while they arrive; while the longest runs, if all arrive at once."""
+    """Return the mean use (R,) by the jobs while they arrive; while the longest runs, if all arrive at once.
+
+    That of a kind of GPU is the use by the jobs that request it.
+    """
     span_s = float(trace.arrived_s[-1]) or float(trace.duration_s.max())
-    return np.array([(trace.duration_s * trace.needs[name]).sum() / span_s for name in resources])
+    demand = []
+    for name in resources:
+        kind = name.removeprefix(GPU)
+        amounts = trace.needs[name if kind == name else "gpu"]
+        counted = np.array([kind in (name, each) for each in trace.gpu_kinds]) if trace.gpu_kinds else kind == name
+        demand.append(float((trace.duration_s * amounts * counted).sum() / span_s))
+    return np.array(demand)
 
 
 def inference_day(servers: int, steps: int, step_s: float, seed: int) -> Floats:

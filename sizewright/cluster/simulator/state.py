@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 
 from sizewright.cluster.problem.problem import Floats, Ints
-from sizewright.cluster.problem.scheduler_state import units_of
 from sizewright.cluster.simulator.workload import Workload
 
 
@@ -26,18 +25,20 @@ class SimulationState:
         self.finished_s = np.full(N, np.nan)
         self.waited_s = np.zeros(N)
         self.ran_s = np.zeros(N)
-        self.units = units_of(workload.needs, workload.resources)
-        """(N, K): the size of each candidate: its GPUs, or its cores without GPUs."""
-        self.attained = np.zeros(N)
-        """(N,): seconds × units in use."""
-        self.served = np.zeros((N, len(workload.resources)))
+        self.attained: Floats = np.zeros((N, len(workload.resources)))
         """(N, R): ∫ allocated dt of each job."""
+        self.units: Floats = workload.units(workload.needs)
+        """(N, K): the size of each candidate, see `Workload.units`."""
+        self.trained = np.zeros(workload.speed.shape, dtype=bool)
+        """(N, K): True for the columns with which a job has trained."""
+        self.spread_factor = np.ones(N)
+        """(N,): by how much a job is slower because it is on more hosts than it needs."""
         self.preemptions = np.zeros(N, dtype=np.intp)
         self.changes = np.zeros(N, dtype=np.intp)
         self.failures = np.zeros(N, dtype=np.intp)
         self.since_save_s: Floats = np.zeros(N)
         self.hazard_s: Floats = np.zeros(N)
-        """(N,): seconds × units in use since a job last failed."""
+        """(N,): seconds × units (`Workload.units`) since a job last failed."""
         self.used = np.zeros(len(workload.resources))
         """(R,): ∫ allocated dt, while jobs arrive."""
         last_s = float(workload.arrived_s[-1]) if N else 0.0
@@ -50,7 +51,7 @@ class SimulationState:
 
     def speed_of(self, jobs: Ints) -> Floats:
         """Return the speeds (n,) of jobs (n,) with what they have."""
-        return np.asarray(self.workload.speed[jobs, self.column[jobs]])
+        return np.asarray(self.workload.speed[jobs, self.column[jobs]] * self.spread_factor[jobs])
 
     def ends_s(self, jobs: Ints) -> Floats:
         """Return the times (n,) at which jobs (n,) end if nothing changes; inf for jobs that wait."""
@@ -83,12 +84,11 @@ class SimulationState:
         needs = self.workload.needs[jobs, column[runs]]
         if self.now_s < self.counted_until_s:
             self.used += allocated_s @ needs
-        units = self.units[jobs, column[runs]]
-        self.attained[jobs] += allocated_s * units
-        self.served[jobs] += allocated_s[:, None] * needs
-        self.hazard_s[jobs] += allocated_s * units
+        self.attained[jobs] += allocated_s[:, None] * needs
+        self.hazard_s[jobs] += allocated_s * self.units[jobs, column[runs]]
         self.ran_s[jobs] += allocated_s
         self.since_save_s[jobs] += trained_s
+        self.trained[jobs, column[runs]] |= trained_s > 0
         self.remaining[jobs] = np.where(ended, 0.0, self.remaining[jobs] - trained_s * self.speed_of(jobs))
         self.waited_s[live[~runs]] += until_s - self.now_s
         self.finished_s[jobs[ended]] = ends[ended]
@@ -126,7 +126,7 @@ class SimulationState:
         """Restart a running job from its last checkpoint."""
         self.failures[job] += 1
         lost_s = self.since_save_s[job] % saved_every_s
-        lost = lost_s * self.workload.speed[job, self.column[job]]
+        lost = lost_s * self.speed_of(np.array([job]))[0]
         self.remaining[job] = min(self.workload.work[job], self.remaining[job] + lost)
         self.since_save_s[job] = 0.0
         self.stall(np.array([job]), self.workload.restart_s[[job]])

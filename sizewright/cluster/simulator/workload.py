@@ -8,7 +8,9 @@ from typing import Any
 
 import numpy as np
 
+from sizewright.cluster.problem.candidates import GPU
 from sizewright.cluster.problem.problem import Bools, Floats, Ints
+from sizewright.cluster.problem.scheduler_state import units_of
 from sizewright.errors import InputError
 
 
@@ -42,6 +44,10 @@ class Workload:
     """(N,): time for which a job does not train after it was stopped or has failed."""
     start_up_s: Floats
     """(N,): time for which a job does not train after its first start."""
+    spread: Floats | None = None
+    """(N,): factor of a job's speed for each host more than the least that its replicas need; absent, 1."""
+    meets_request: Bools | None = None
+    """(N, K): True for the columns that meet the request, if several do; absent, `requested` only."""
 
     def __post_init__(self) -> None:
         N = len(self.jobs)
@@ -55,6 +61,27 @@ class Workload:
 
     def __len__(self) -> int:
         return len(self.jobs)
+
+    def units(self, amounts: Floats) -> Floats:
+        """Return amounts (…, R) in the units in which the size of a job counts, see `units_of`."""
+        return units_of(amounts, self.resources)
+
+    def gpu_kind(self, jobs: Ints) -> Ints:
+        """Return the index (n, K) among the GPUs of the resources that candidates of jobs (n,) take; 0 without GPUs."""
+        if not self._gpus.any():
+            return np.zeros((len(jobs), self.speed.shape[1]), dtype=np.intp)
+        return np.asarray((self.needs[jobs][:, :, self._gpus] > 0).argmax(axis=2))
+
+    def requests(self, jobs: Ints) -> Bools:
+        """Return the columns (n, K) that meet the request of jobs (n,)."""
+        if self.meets_request is not None:
+            return np.asarray(self.meets_request[jobs])
+        return np.asarray(np.arange(self.speed.shape[1]) == self.requested[jobs][:, None])
+
+    @property
+    def _gpus(self) -> Bools:
+        """(R,): True for GPUs."""
+        return np.array([name == "gpu" or name.startswith(GPU) for name in self.resources])
 
     def only(self, kept: Bools) -> Workload:
         """Return the workload with the jobs (N,) for which `kept` is True."""

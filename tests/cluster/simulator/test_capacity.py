@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -9,12 +11,13 @@ from hypothesis import settings as of_hypothesis
 from hypothesis import strategies as st
 
 from sizewright.cluster.allocators.registry import get_allocator
-from sizewright.cluster.placement.placement import Servers
+from sizewright.cluster.placement.placement import Replicas, Servers
 from sizewright.cluster.problem.problem import Floats, Ints
 from sizewright.cluster.reclaim import RECLAIMS, at_random
 from sizewright.cluster.simulator.capacity import Capacity, LoanedCapacity, PlacedCapacity, equal_servers
 from sizewright.cluster.simulator.engine import Settings, Simulation
 from sizewright.cluster.simulator.state import SimulationState
+from sizewright.cluster.simulator.workload import Workload
 from tests.helpers.workloads import random_workload, workload_of
 
 
@@ -159,3 +162,58 @@ def test_figures_report_loaned_and_reclaimed_servers() -> None:
     figures = supply.figures()
     assert 0 < figures["lent"] <= 3
     assert figures["stopped_by_reclaim"] + figures["shrunk_by_reclaim"] > 0
+
+
+def spread_workload(sizes: list[int], spread: float) -> Workload:
+    workload = workload_of([1000.0] * 3, arrived=[0, 10, 20], power=1.0, sizes=sizes, elastic=False)
+    return replace(workload, spread=np.full(3, spread))
+
+
+def test_each_further_host_slows_a_job() -> None:
+    """The third job finds one free GPU on each of two hosts, though one host would be enough."""
+    workload = spread_workload([3], 1.0)
+    workload.needs[2, 1] = 2.0
+    workload.replicas[2, 1] = 2
+    results = {}
+    for spread in (1.0, 0.5):
+        supply = PlacedCapacity(equal_servers([("s", 2, [4.0])]))
+        slowed = replace(workload, spread=np.array([1.0, 1.0, spread]))
+        results[spread] = Simulation(slowed, supply, get_allocator("fifo"), Settings(every_s=0.0)).run()
+        assert supply.figures() == {"packed": pytest.approx(2 / 3)}
+    assert results[1.0].finished_s[2] == pytest.approx(20 + 1000 / 3)
+    assert results[0.5].finished_s[2] == pytest.approx(20 + 2 * 1000 / 3)
+
+
+def test_hosts_are_counted_beyond_the_fewest_possible() -> None:
+    supply = PlacedCapacity(Servers(["a", "b", "c"], ["", "", ""], np.array([[4.0], [2.0], [2.0]])))
+    need = np.array([1.0])
+    assert [supply.fewest_hosts([Replicas(count, need)]) for count in (1, 4, 5, 6, 7, 8)] == [1, 1, 2, 2, 3, 3]
+    two_kinds = PlacedCapacity(servers_of_two_kinds())
+    assert two_kinds.fewest_hosts([Replicas(4, need)]) == 1
+
+
+def test_job_that_grows_moves_where_it_needs_fewer_hosts() -> None:
+    supply = PlacedCapacity(equal_servers([("s", 2, [4.0])]))
+    workload = replace(workload_of([100.0, 100.0], sizes=[2, 3, 4], elastic=True), spread=np.full(2, 0.9))
+    state = SimulationState(workload)
+    state.advance(0.0)
+    supply.placement.hold("1", [(Replicas(1, np.array([1.0])), {0: 1})])
+    state.column[1] = 1
+    for column in (1, 3):
+        state.assign(np.array([0]), supply.place(state, np.array([0]), np.array([column])))
+    assert supply.placement.servers_of("0").tolist() == [1]
+    assert state.spread_factor[0] == 1.0
+
+
+@of_hypothesis(max_examples=15, deadline=None)
+@given(seed=st.integers(0, 10**6), policy=st.sampled_from(["default", "fifo", "slope"]))
+def test_spread_never_makes_a_job_faster_and_stays_in_its_bounds(seed: int, policy: str) -> None:
+    workload = replace(random_workload(seed, 30), spread=np.full(30, 0.8))
+    supply = PlacedCapacity(equal_servers([("s", 4, [4.0])]))
+    simulation = Simulation(workload, supply, get_allocator(policy), Settings(every_s=30.0, window_s=60.0))
+    result = simulation.run()
+    assert np.isfinite(result.finished_s).all()
+    assert (result.ran_s >= workload.work / workload.speed.max(axis=1) - 1e-6).all()
+    factor = simulation.state.spread_factor
+    assert ((factor <= 1) & (factor >= 0.8**3 - 1e-12)).all()
+    assert 0 < supply.figures()["packed"] <= 1

@@ -127,6 +127,6 @@ def test_outcomes_state_what_became_of_each_job() -> None:
 def test_outcomes_add_up_to_the_figures_of_the_run() -> None:
     workload = random_workload(3, 40)
     result = run(replace(workload, restart_s=np.full(40, 5.0)), 6.0, "tiresias:300", clock_s=30.0)
-    assert result.served[:, 0] == pytest.approx(result.served.sum(axis=1))
+    assert result.attained[:, 0] == pytest.approx(result.attained.sum(axis=1))
     ended = np.isfinite(result.finished_s)
     assert (result.waited_s + result.ran_s)[ended] == pytest.approx((result.finished_s - result.arrived_s)[ended])

@@ -9,15 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from sizewright.cluster.simulator.curves import (
-    Elasticity,
-    measured_curve,
-    power_law,
-    read_curves,
-    resample_trace,
-    workload_of,
-)
+from sizewright.cluster.simulator.curves import Elasticity, power_law, resample_trace, workload_of
 from sizewright.cluster.simulator.engine import Settings
+from sizewright.cluster.simulator.measured_curves import measured_curve, read_curves
 from sizewright.cluster.simulator.report import mean_of, rows_of, run_of
 from sizewright.cluster.simulator.scenario import Loans, Scenario, capacity_at, simulate_scenario
 from sizewright.datasets.traces import Trace
@@ -89,8 +83,8 @@ def test_curve_interpolates_its_measurements(tmp_path: Path) -> None:
     table = tmp_path / "curves.csv"
     table.write_text("job,size,throughput\na,1,10\na,2,18\na,4,30\nb,1,5\nb,2,10\n")
     curves = read_curves(table)
-    assert curves[0](np.array([1.0, 2.0])) == pytest.approx([1.0, 30 / 18])
-    workload = workload_of(trace_of(), curves=curves[:1])
+    assert curves["a"](np.array([1.0, 2.0])) == pytest.approx([1.0, 30 / 18])
+    workload = workload_of(trace_of(), curves=[curves["a"]])
     ratio = workload.speed[:, 4] / workload.speed[:, 3]
     assert np.allclose(ratio, 30 / 18)
 
@@ -100,7 +94,9 @@ def test_curve_interpolates_its_measurements(tmp_path: Path) -> None:
     [
         ("size\n1\n", "no column throughput"),
         ("size,throughput\n1,0\n2,3\n", "not above 0"),
-        ("size,throughput\n1,2\n1,3\n", "needs at least two sizes, each once"),
+        ("size,throughput\n1,2\n1,3\n", "has a size twice"),
+        ("job,size,throughput\n,1,3\n", "a row without job"),
+        ("gpu_kind,size,throughput\n,1,3\n", "a row without gpu_kind"),
         ("size,throughput\nx,2\n", "not above 0"),
     ],
 )
