@@ -103,7 +103,7 @@ def _next_larger(utilities: Floats, size: Floats, start: Ints, kinds: Ints | Non
 
 def _slope(gain: Floats, growth: Floats, counts: Bools) -> Floats:
     """Return gain per growth (J, K) where it `counts` (J, K), else −inf."""
-    return np.divide(gain, growth, out=np.full(gain.shape, -np.inf), where=counts)
+    return np.asarray(np.divide(gain, growth, out=np.full(gain.shape, -np.inf), where=counts))
 
 
 def _upgrades(

@@ -65,7 +65,7 @@ class Placement:
         kinds = [kind for kind in dict.fromkeys(servers.kinds) if kind]
         if mixes or len(kinds) < 2:
             self._kind = np.zeros(len(servers.names), dtype=np.intp)
-            self._offered = (servers.capacity > 0).any(axis=0)[None]
+            self._offered = np.atleast_2d((servers.capacity > 0).any(axis=0))
         else:
             codes = {kind: code for code, kind in enumerate(kinds)}
             self._kind = np.array([codes.get(kind, -1) for kind in servers.kinds], dtype=np.intp)
@@ -303,7 +303,7 @@ class Placement:
         The kinds that a job is on come first, then the others by free capacity.
         """
         kinds = range(len(self._offered))
-        lacks = (need.any(axis=1)[:, None] & ~self._offered).any(axis=2)
+        lacks = (np.asarray(need.any(axis=1))[:, None] & ~self._offered).any(axis=2)
         if len(kinds) == 1:
             return np.where(lacks, -1, 0)
         amount = np.einsum("rjs,r->js", free, 1.0 / self._scale)

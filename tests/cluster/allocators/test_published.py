@@ -100,14 +100,14 @@ def test_job_of_little_attained_service_is_in_the_top_queue() -> None:
     assert choices_of("elastic-tiresias", problem) == [0, 1]
 
 
-def test_sia_weighs_the_root_of_goodput_against_the_waiting_penalty() -> None:
-    """Both jobs with one core score 2 × (1.1 − 1) = 0.2.
+def test_sia_minimises_the_root_of_goodput() -> None:
+    """Both at 2 score 2 × 2^−0.5 = 1.41, one at 4 and one at 1 score 4^−0.5 + 1 = 1.5; so the jobs are equal."""
+    assert choices_of("sia", problem_of([1, 2, 4], 5, remaining=[1, 1], current=[2, 2], age_s=1e9)) == [2, 2]
 
-    One job with two cores scores 1.1 − g^−0.5: 0.187 for g = 1.2 and 0.393 for g = 2.
-    """
-    running = {"remaining": [1, 1], "current": 1, "age_s": 1e9}
-    assert choices_of("sia", problem_of([1, 2], 2, speeds=[1, 1.2], **running)) == [1, 1]
-    assert sorted(choices_of("sia", problem_of([1, 2], 2, speeds=[1, 2], **running))) == [0, 2]
+
+def test_sia_lets_no_job_wait_while_smallest_sizes_fit() -> None:
+    """A second core would gain .29, and the first of the other job .1."""
+    assert choices_of("sia", problem_of([1, 2], 2, remaining=[1, 1], current=[1, 0], age_s=1e9)) == [1, 1]
 
 
 def test_sia_starts_jobs_with_the_smallest_size_and_at_most_doubles_running_ones() -> None:
