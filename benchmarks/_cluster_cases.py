@@ -32,6 +32,9 @@ SETTINGS = Settings(every_s=300.0)
 STEP_S, PER_SERVER = 300.0, 8.0
 OF_ARYL = Elasticity(share=1.0, multiples=(0.5, 0.75, 1.0, 1.5, 2.0), powers=(0.85, 1.0))
 """Elastic jobs of arXiv 2202.07896 scale nearly linearly, here from half to twice their request (our reading)."""
+LENT_SPEED = 0.5
+"""Speed of a replica on a lent server of another kind. A T4 has half the peak of a V100 (8.1 and 15.7 TFLOPS in FP32,
+NVIDIA's data sheets); the speeds of the paper's jobs are not in our sources."""
 QUOTA = 0.05
 NON_PREEMPTIVE = ("fifo", "doubling")
 """Policies that do not preempt. Preempting running jobs for earlier ones would make these baselines weaker."""
@@ -67,9 +70,9 @@ def _policies(case: Case) -> dict[str, float]:
     """Simulate elastic jobs with power laws of .6 to .95. First-come policies do not preempt.
 
     With `minimum` the requested size is the smallest one and can double twice. With `around` sizes range from a
-    quarter to four times the request.
+    quarter to four times the request. `error_1` is `around` with a lognormal error of σ 1 in the known durations.
     """
-    elasticity = Elasticity(multiples=_MULTIPLES[case.kind])
+    elasticity = _ELASTICITY[case.kind]
     settings = replace(SETTINGS, preempts=case.policy not in NON_PREEMPTIVE)
     result = simulate_scenario(philly(), Scenario(case.policy, case.load, case.seed, JOBS, elasticity, settings)).result
     return result.figures() | efficiencies(result)
@@ -80,9 +83,12 @@ def _loaning(case: Case) -> dict[str, float]:
 
     `neither` has rigid jobs on the training servers; `loaning` adds loaned servers, `elastic` elastic jobs, and `both`
     adds both. Training and inference servers are in the proportion 443 to 520, and a job can use both kinds. Elastic
-    are 5 % of the jobs, which hold a third of all GPU-seconds. `overall_use` is the use of all servers, the demand of
-    inference included. `demanded_use` is the use if all jobs ran at their requested size as they arrive, limited by
-    the servers that are available.
+    are 5 % of the jobs, which hold a third of all GPU-seconds, or all jobs in the kinds of case that `ALL_ELASTIC`
+    lists. In those that `SLOWER` lists, lent servers train at `LENT_SPEED`.
+
+    `overall_use` is the use of all servers, the demand of inference included, while jobs arrive; `use_to_end` counts
+    to the end of the last job. `demanded_use` is the use if all jobs ran at their requested size as they arrive,
+    limited by the servers that are available. `most_use` bounds the use of any policy.
     """
     mode, _, policy = case.policy.partition(":")
     trace, _ = resample_trace(philly(), LOAN_JOBS, seed=case.seed)
@@ -94,20 +100,47 @@ def _loaning(case: Case) -> dict[str, float]:
     if mode not in ("loaning", "both"):
         lent = np.zeros_like(lent)
     workload = workload_of(trace, OF_ARYL, seed=case.seed)
-    elastic = _elastic_jobs(trace) if mode in ("elastic", "both") else np.zeros(len(trace), dtype=bool)
+    elastic = np.zeros(len(trace), dtype=bool)
+    if mode in ("elastic", "both"):
+        elastic = np.ones_like(elastic) if case.kind in ALL_ELASTIC else _elastic_jobs(trace)
+    workload = _rigid(workload, ~elastic)
+    lent_speed = LENT_SPEED if case.kind in SLOWER else 1.0
     servers = equal_servers([("own", own_servers, [PER_SERVER]), ("lent", inference, [PER_SERVER])])
-    capacity = LoanedCapacity(servers, own_servers, lent, STEP_S, seed=case.seed)
+    capacity = LoanedCapacity(servers, own_servers, lent, STEP_S, seed=case.seed, lent_speed=lent_speed)
     settings = replace(SETTINGS, preempts=policy != "fifo")
-    result = Simulation(_rigid(workload, ~elastic), capacity, get_allocator(policy), settings).run()
+    result = Simulation(workload, capacity, get_allocator(policy), settings).run()
+    figures, servers_in_all = result.figures(), own_servers + inference
     span_s = float(trace.arrived_s[-1])
-    while_jobs_come = demand[3 * day : 3 * day + int(span_s / STEP_S)]
-    used = result.allocated[0] / PER_SERVER / span_s + float(while_jobs_come.mean())
-    demanded = min(case.load * own_servers, own_servers + float(lent.mean())) + float(while_jobs_come.mean())
-    return result.figures() | {
-        "overall_use": used / (own_servers + inference), "demanded_use": demanded / (own_servers + inference),
+    arrivals, run = slice(int(span_s / STEP_S)), slice(int(figures["makespan_s"] / STEP_S))
+    by_inference = demand[3 * day :]
+    used = result.allocated[0] / PER_SERVER / span_s + float(by_inference[arrivals].mean())
+    used_to_end = result.attained.sum() / PER_SERVER / figures["makespan_s"] + float(by_inference[run].mean())
+    servers_lent = float(lent[arrivals].mean())
+    demanded = min(case.load * own_servers, own_servers + servers_lent) + float(by_inference[arrivals].mean())
+    most = _most_used(workload, span_s, own_servers, servers_lent, lent_speed)
+    return figures | {
+        "overall_use": float(used / servers_in_all), "use_to_end": float(used_to_end / servers_in_all),
+        "demanded_use": demanded / servers_in_all,
+        "most_use": (most + float(by_inference[arrivals].mean())) / servers_in_all,
         "reclaimed_from": float(capacity.log.preempted), "shrunk": float(capacity.log.shrunk),
-        "lent": float(lent[: int(span_s / STEP_S)].mean() / inference),
+        "lent": servers_lent / inference,
     }  # fmt: skip
+
+
+def _most_used(workload: Workload, span_s: float, own: float, lent: float, lent_speed: float) -> float:
+    """Return the most servers that training can use on average while jobs arrive, under any policy.
+
+    Each job takes the offered size of most GPU-seconds, and as many of them as possible are on slower lent servers.
+    """
+    with np.errstate(divide="ignore", invalid="ignore"):
+        area = np.where(
+            workload.offered & (workload.speed > 0),
+            workload.needs[:, :, 0] * workload.work[:, None] / workload.speed,
+            0.0,
+        )
+    demanded = float(area.max(axis=1).sum()) / PER_SERVER / span_s
+    on_lent = min(lent, demanded / lent_speed)
+    return on_lent + min(own, demanded - on_lent * lent_speed)
 
 
 def _elastic_jobs(trace: Trace) -> Bools:
@@ -181,5 +214,15 @@ def _capacity(trace: Trace, requested: Floats, powers: Floats, load: float) -> f
     return float(area.sum() / trace.arrived_s[-1] / load)
 
 
-_MULTIPLES = {"minimum": (1.0, 2.0, 4.0), "around": (0.25, 0.5, 1.0, 2.0, 4.0)}
-_KINDS = {"minimum": _policies, "around": _policies, "loaning": _loaning, "stages": _stages}
+_ELASTICITY = {
+    "minimum": Elasticity(multiples=(1.0, 2.0, 4.0)),
+    "around": Elasticity(multiples=(0.25, 0.5, 1.0, 2.0, 4.0)),
+    "error_1": Elasticity(multiples=(0.25, 0.5, 1.0, 2.0, 4.0), error=1.0),
+}
+ALL_ELASTIC = ("loaning_all_elastic", "loaning_all_elastic_kinds")
+SLOWER = ("loaning_kinds", "loaning_all_elastic_kinds")
+_KINDS = {
+    **dict.fromkeys(_ELASTICITY, _policies),
+    **dict.fromkeys(("loaning", *dict.fromkeys(ALL_ELASTIC + SLOWER)), _loaning),
+    "stages": _stages,
+}

@@ -159,6 +159,10 @@ def simulate(
             autocompletion=among(RECLAIMS),
         ),
     ] = "least-cost",
+    lent_speed: Annotated[
+        float,
+        typer.Option("--lent-speed", min=0.01, help="Speed of a replica on a lent server; on an own one it is 1."),
+    ] = 1.0,
     parallel: Annotated[
         bool, typer.Option("--parallel", help="Run simulations in parallel on all cores, with Ray.")
     ] = False,
@@ -222,7 +226,7 @@ def simulate(
                 speeds=speeds,
                 speed_error=speed_error,
             ),
-            loans=_loans(inference, server, demand, reclaim),
+            loans=_loans(inference, server, demand, reclaim, lent_speed),
             decisions=bool(decisions),
             outcomes=bool(outcomes),
             parallel=parallel,
@@ -282,17 +286,22 @@ def _days(text: str | None) -> tuple[float, float] | None:
         raise InputError(f"--days must be a range, got {text}.", "Write for example --days 30-45.") from None
 
 
-def _loans(servers: int | None, units: float, demand: str | None, reclaim: str) -> Loans | None:
+def _loans(servers: int | None, units: float, demand: str | None, reclaim: str, lent_speed: float) -> Loans | None:
     from sizewright.cluster.simulator.scenario import Loans
     from sizewright.datasets.traces import read_demand
     from sizewright.errors import InputError
 
     if servers is None:
-        for option, is_set in (("--demand", demand is not None), ("--reclaim", reclaim != "least-cost")):
+        given = {
+            "--demand": demand is not None,
+            "--reclaim": reclaim != "least-cost",
+            "--lent-speed": lent_speed != 1.0,
+        }
+        for option, is_set in given.items():
             if is_set:
                 raise InputError(f"{option} needs inference servers.", "Give their number, such as --inference 520.")
         return None
-    return Loans(servers, units, read_demand(demand) if demand else None, reclaim=reclaim)
+    return Loans(servers, units, read_demand(demand) if demand else None, reclaim=reclaim, speed=lent_speed)
 
 
 def _write_decisions(answer: SimulationAnswer, path: str) -> SimulationAnswer:

@@ -136,6 +136,7 @@ def test_days_jobs_and_until_options_select_a_part_of_the_trace(trace: Path, cal
         (("--inference", "4", "--reclaim", "best"), "no reclaim policy"),
         (("--demand", "trace.csv"), "--inference"),
         (("--reclaim", "random"), "--inference"),
+        (("--lent-speed", "0.5"), "--inference"),
         (("--load", "inf"), "must be above 0 and finite, got inf"),
         (("--every", "inf"), "'inf' is not a duration"),
         (("--error", "inf"), "error"),

@@ -208,13 +208,24 @@ class LoanedCapacity(PlacedCapacity):
     """The cluster's own servers, and inference servers that are lent by a schedule and go back on demand."""
 
     def __init__(
-        self, servers: Servers, own: int, lent: Ints, step_s: float, reclaim: Reclaim = least_cost, seed: int = 0
+        self,
+        servers: Servers,
+        own: int,
+        lent: Ints,
+        step_s: float,
+        reclaim: Reclaim = least_cost,
+        seed: int = 0,
+        *,
+        lent_speed: float = 1.0,
     ) -> None:
         """The first `own` servers are the cluster's; of the others, `lent` (T,) are available in each step of `step_s`.
 
-        A job may have replicas on both.
+        A job may have replicas on both. A replica on a lent server has `lent_speed` times the speed of one on the
+        cluster's own, and the speeds of the replicas of a job add up, as in asynchronous training. Policies do not know
+        of the difference.
         """
         super().__init__(servers, mixes=True)
+        self.lent_speed = lent_speed
         self.own = own
         self.lent = lent
         self.step_s = step_s
@@ -255,6 +266,12 @@ class LoanedCapacity(PlacedCapacity):
         capacity: Floats = self.placement.servers.capacity[self.placement.open].sum(axis=0)
         return capacity
 
+    def place(self, state: SimulationState, jobs: Ints, columns: Ints, utilities: Floats | None = None) -> Ints:
+        """See `PlacedCapacity`; jobs on lent servers get the speed of these."""
+        placed = super().place(state, jobs, columns, utilities)
+        self._set_speeds(state)
+        return placed
+
     def figures(self) -> dict[str, float]:
         """See `Capacity`: the mean number of servers lent, and the jobs stopped and shrunk when servers went back."""
         lent = float(np.mean(self.log.lent)) if self.log.lent else 0.0
@@ -277,6 +294,17 @@ class LoanedCapacity(PlacedCapacity):
             base = self._base_servers(loaned)
             for server in self.reclaim(list(map(int, loaned)), base, len(loaned) - count, self.rng):
                 self._vacate(server, state)
+            self._set_speeds(state)
+
+    def _set_speeds(self, state: SimulationState) -> None:
+        """Set the speed of each job that is placed to the mean over its replicas."""
+        if self.lent_speed == 1.0:
+            return
+        for job in self.placement.jobs:
+            on_server = [item for _, where in self.placement.groups_of(job) for item in where.items()]
+            count = sum(replicas for _, replicas in on_server)
+            lent = sum(replicas for server, replicas in on_server if self.loaned[server])
+            state.speed_factor[int(job)] = 1.0 - (1.0 - self.lent_speed) * lent / count
 
     def _base_servers(self, loaned: Ints) -> dict[str, frozenset[int]]:
         """Return all servers with base replicas of the jobs that have some of them on loaned servers."""

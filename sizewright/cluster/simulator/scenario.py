@@ -39,6 +39,12 @@ class Loans:
     """(T,): servers that inference needs in each step; absent, 42 to 95 % of them over a day, as in Aryl's cluster."""
     step_s: float = 300.0
     reclaim: str = "least-cost"
+    speed: float = 1.0
+    """Speed of a replica on a lent server, relative to one on the cluster's own; below 1 for a slower kind of GPU."""
+
+    def __post_init__(self) -> None:
+        if not (np.isfinite(self.speed) and self.speed > 0):
+            raise InputError(f"The speed on lent servers must be above 0, got {self.speed:g}.", "Give one such as 0.5.")
 
 
 @dataclass(frozen=True)
@@ -208,7 +214,9 @@ def _loaned_supply(
         demand = inference_day(loans.servers, steps, loans.step_s, scenario.seed)
     lent = lendable(demand, loans.servers, day)
     servers = equal_servers([("own", own, [loans.units]), ("lent", loans.servers, [loans.units])])
-    supply = LoanedCapacity(servers, own, lent, loans.step_s, RECLAIMS[loans.reclaim], scenario.seed)
+    supply = LoanedCapacity(
+        servers, own, lent, loans.step_s, RECLAIMS[loans.reclaim], scenario.seed, lent_speed=loans.speed
+    )
     short_share = format_percent(shortfall(demand, lent, loans.servers), 2)
     note = f"inference lacks servers that are lent in {short_share} of the steps"
     return supply, np.array([own * loans.units]), [note]

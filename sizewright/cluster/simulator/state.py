@@ -21,6 +21,8 @@ class SimulationState:
         self.column: Ints = np.zeros(N, dtype=np.intp)
         self.remaining: Floats = workload.work.copy()
         self.stalled_until: Floats = np.zeros(N)
+        self.speed_factor: Floats = np.ones(N)
+        """(N,): speed on the servers that each job has, relative to the cluster's own servers."""
         self.started_s = np.full(N, np.nan)
         self.finished_s = np.full(N, np.nan)
         self.waited_s = np.zeros(N)
@@ -51,7 +53,8 @@ class SimulationState:
 
     def speed_of(self, jobs: Ints) -> Floats:
         """Return the speeds (n,) of jobs (n,) with what they have."""
-        return np.asarray(self.workload.speed[jobs, self.column[jobs]] * self.spread_factor[jobs])
+        factor = self.spread_factor[jobs] * self.speed_factor[jobs]
+        return np.asarray(self.workload.speed[jobs, self.column[jobs]] * factor)
 
     def ends_s(self, jobs: Ints) -> Floats:
         """Return the times (n,) at which jobs (n,) end if nothing changes; inf for jobs that wait."""
@@ -126,7 +129,7 @@ class SimulationState:
         """Restart a running job from its last checkpoint."""
         self.failures[job] += 1
         lost_s = self.since_save_s[job] % saved_every_s
-        lost = lost_s * self.speed_of(np.array([job]))[0]
+        lost = lost_s * float(self.speed_of(np.array([job]))[0])
         self.remaining[job] = min(self.workload.work[job], self.remaining[job] + lost)
         self.since_save_s[job] = 0.0
         self.stall(np.array([job]), self.workload.restart_s[[job]])

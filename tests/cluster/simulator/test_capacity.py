@@ -77,6 +77,32 @@ def test_loaned_servers_shorten_the_queue() -> None:
     assert waits[1] < 0.8 * waits[0]
 
 
+def test_replicas_on_slower_lent_servers_slow_their_job() -> None:
+    def seconds(lent_speed: float, lent: list[int], sizes: list[int]) -> float:
+        workload = workload_of([4000.0], power=1.0, sizes=sizes, restart_s=0.0)
+        workload.change_s[:] = 0.0
+        servers = equal_servers([("own", 1, [4.0]), ("lent", 1, [4.0])])
+        supply = LoanedCapacity(servers, 1, np.array(lent), 100.0, lent_speed=lent_speed)
+        return float(Simulation(workload, supply, get_allocator("fifo"), Settings(every_s=10.0)).run().finished_s[0])
+
+    always = seconds(1.0, [1], [8])
+    assert seconds(0.5, [1], [8]) == pytest.approx(always / 0.75)  # half of the replicas are half as fast
+    assert seconds(0.5, [1], [4]) == pytest.approx(seconds(1.0, [1], [4]))  # own servers have room
+    assert seconds(0.5, [0], [4]) == pytest.approx(seconds(1.0, [0], [4]))
+
+
+def test_job_is_as_fast_as_before_once_it_leaves_slower_servers() -> None:
+    workload = workload_of([4000.0], power=1.0, sizes=[4, 8])
+    servers = equal_servers([("own", 1, [4.0]), ("lent", 1, [4.0])])
+    supply = LoanedCapacity(servers, 1, np.array([1, 0]), 100.0, lent_speed=0.5)
+    simulation = Simulation(workload, supply, get_allocator("default"), Settings(every_s=10.0, until_s=50.0))
+    simulation.run()
+    assert simulation.state.speed_factor[0] == pytest.approx(0.75)
+    simulation = Simulation(workload, supply, get_allocator("default"), Settings(every_s=10.0, until_s=150.0))
+    simulation.run()
+    assert simulation.state.speed_factor[0] == 1.0
+
+
 def test_reclaim_shrinks_elastic_jobs_and_preempts_rigid_ones() -> None:
     """An elastic job grows onto a loaned server, and shrinks when that server is reclaimed."""
     workload = workload_of([4000.0], power=1.0, sizes=[4, 8])

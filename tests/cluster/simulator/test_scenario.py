@@ -127,6 +127,10 @@ def test_loans_follow_a_typical_day_or_a_demand() -> None:
     none = simulate_scenario(trace_of(), Scenario("aryl", 0.9, settings=FAST, loans=Loans(4, demand=np.full(300, 4.0))))
     assert day.capacity == none.capacity
     assert day.result.figures()["jct_s"] <= none.result.figures()["jct_s"]
+    slower = simulate_scenario(trace_of(), Scenario("aryl", 0.9, settings=FAST, loans=Loans(4, speed=0.5)))
+    assert slower.result.figures()["jct_s"] > day.result.figures()["jct_s"]
+    with pytest.raises(InputError, match="above 0, got 0"):
+        Loans(4, speed=0.0)
     with pytest.raises(InputError, match="have one resource"):
         simulate_scenario(trace_of(cpu=1.0, memory_bytes=1e9), Scenario("aryl", loans=Loans(4)))
 
