@@ -282,8 +282,8 @@ def _assumptions(trace: Trace, base: Scenario, curves: Curves | None, kinds: Seq
         assumptions.append("inference needs 42 to 95 % of its servers over a day")
     if base.loans and base.loans.speed != 1.0:
         assumptions.append(
-            f"a replica on a lent server has {base.loans.speed:g} times the speed of one on an own server; the replicas "
-            "of a job add up, and policies do not know of the difference"
+            f"a replica on a lent server has {base.loans.speed:g} times the speed of one on an own server; the "
+            "replicas of a job add up, and policies do not know of the difference"
         )
     return tuple(assumptions)
 

@@ -23,6 +23,7 @@ class FifoBackfill(Allocator):
     """
 
     name = "fifo-backfill"
+    rigid = True
 
     def choose(self, problem: Problem, until: float) -> Solution:
         """See `Allocator`."""

@@ -14,6 +14,7 @@ class ShortestService(Allocator):
     """Gives each job its request, the least remaining time × GPUs first; jobs that do not fit are skipped."""
 
     name = "srsf"
+    rigid = True
 
     def choose(self, problem: Problem, until: float) -> Solution:
         """See `Allocator`."""

@@ -29,6 +29,7 @@ class Tiresias(Allocator):
     """
 
     name = "tiresias"
+    rigid = True
 
     def __init__(self, thresholds: Sequence[float] = THRESHOLDS) -> None:
         """The `thresholds` are service in units × seconds (GPU-seconds), one fewer than there are queues.

@@ -46,8 +46,6 @@ class SimulationResult:
     """(R,): share of the capacity that was allocated while jobs arrived; to the end, if all arrived at once."""
     allocated: Floats
     """(R,): ∫ allocated dt, in units × seconds, over the same time."""
-    attained: Floats
-    """(N,): units of the first resource × seconds that each job had, to the end of the run."""
     decisions: tuple[DecisionRecord, ...]
     capacity_s: Floats
     """(R,): ∫ capacity dt, in units × seconds, over the same time."""
@@ -132,7 +130,6 @@ def result_of(
         work_s=workload.work[came] / workload.speed[rows, workload.requested[came]],
         used=used,
         allocated=state.used,
-        attained=state.attained[came],
         decisions=tuple(decisions),
         capacity_s=offered_s,
         attained=state.attained[came],
