@@ -232,7 +232,11 @@ class Operator:
     def _share(self, sharing: Sharing, listed: Sequence[tuple[JobKind, dict[str, Any]]]) -> int:
         """Divide the cluster if that is due, resume whose share is free, and return how many jobs were handled."""
         tables = [table for each in listed if (table := self._running_table(sharing, *each))]
-        suspended = {uid_of(each): (kind, each) for kind, each in listed if kind.is_suspended(each)}
+        suspended = {
+            uid_of(each): (kind, each)
+            for kind, each in listed
+            if kind.is_suspended(each) and not each["metadata"].get("deletionTimestamp")
+        }
         self._metrics.alive()
         try:
             sharing.update(tables, suspended.keys())

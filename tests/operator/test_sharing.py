@@ -10,15 +10,17 @@ import pytest
 import yaml
 
 from sizewright.datasets.trials.trial import Trial
+from sizewright.errors import InputError
 from sizewright.executors.kubernetes.api import KubeApi
 from sizewright.executors.kubernetes.cluster_executor import QUEUE_LABEL
 from sizewright.formatting import GIB
 from sizewright.operator import labels
 from sizewright.operator.controller import Operator, OperatorSettings
+from sizewright.operator.sharing import Sharing
 from sizewright.operator.tuner import OPERATOR_SCALING, TuningSettings
 from sizewright.recommender.control.auto_scale import Scaling
 from sizewright.recommender.control.scaler import AutoScaler
-from sizewright.spec import Allocation, Cluster, Group, HostKind, Job, Recommendation
+from sizewright.spec import Allocation, Cluster, Gpu, Group, HostKind, Job, Recommendation
 from sizewright.spec.recommendation import Alternative, Estimate, Evidence, Prediction
 from tests.helpers.stand_in import StandIn
 from tests.helpers.suspended_jobs import JOB_FILE, suspended
@@ -139,9 +141,7 @@ def test_jobs_for_which_there_is_no_room_wait_and_are_told_once(
     assert message.startswith("It waits for capacity of the cluster. Its smallest candidate is 1 worker")
     of_waiting = annotations(server, waiting)
     assert of_waiting[labels.WAITS] == message
-    assert not of_waiting.keys() & {labels.SIZED, labels.FAILING_SINCE}, "fifteen minutes are beyond the limit of others"
-        "fifteen minutes are beyond the limit of others"
-    )
+    assert not of_waiting.keys() & {labels.SIZED, labels.FAILING_SINCE}, "the limit is for others"
 
 
 def test_end_lets_the_next_job_start(server: StandIn, operator: Callable[..., Operator], clock: Clock) -> None:
@@ -284,6 +284,54 @@ def test_nobody_starts_while_a_kind_cannot_be_listed(server: StandIn, operator: 
     assert sharing.errors
     sharing.turn()
     assert running(server) == {"a": 8}
+
+
+def test_job_that_is_being_deleted_does_not_start(
+    server: StandIn, operator: Callable[..., Operator], clock: Clock
+) -> None:
+    submit(server, "a", "b")
+    sharing = operator(1)
+    turns(sharing, clock, 2)
+    (waiting,) = {"a", "b"} - running(server).keys()
+    now(server, "job", waiting)["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+    end(server, next(iter(running(server))))
+    turns(sharing, clock, 2)
+    assert running(server) == {}
+
+
+def test_running_job_whose_sizes_are_unknown_is_told_once(
+    server: StandIn, operator: Callable[..., Operator], clock: Clock
+) -> None:
+    submit(server, "odd", label="hold")
+    spec = now(server, "job", "odd")["spec"]
+    spec["suspend"] = False
+    spec["template"]["spec"]["containers"][0]["resources"]["requests"]["cpu"] = "much"
+    submit(server, "a")
+    turns(operator(8), clock, 3)
+    (message,) = told(server, "NotCounted")
+    assert message.startswith("What it uses of the cluster is not counted. ")
+    assert running(server)["a"] == 8
+
+
+class TestGpus:
+    ANY = Allocation.of(2, 0, 1.0, 1.0, 512, worker_gpu=1)
+
+    def sharing(self, *kinds: str) -> Sharing:
+        hosts = tuple(HostKind(kind=kind, cpu=8.0, memory_bytes=GIB, gpu=Gpu(kind=kind, count=4)) for kind in kinds)
+        return Sharing(Cluster(hosts=hosts), 300.0, Clock(), dry_run=False)
+
+    def test_those_of_no_kind_are_of_the_only_kind(self) -> None:
+        counted = self.sharing("a100").counted(self.ANY, Job())
+        assert counted == Allocation.of(2, 0, 1.0, 1.0, 512, worker_gpu=1, gpu_kind="a100")
+
+    def test_bounds_name_the_kind(self) -> None:
+        job = Job.model_validate({"training": {"device": "cuda"}, "bounds": {"worker": {"gpu": "h100:1"}}})
+        counted = self.sharing("a100", "h100").counted(self.ANY, job)
+        assert counted.worker[0].gpu == Gpu(kind="h100", count=1)
+
+    def test_one_of_several_kinds_has_to_be_named(self) -> None:
+        with pytest.raises(InputError, match=r"several kinds \(a100, h100\).*Write the kind into bounds.worker.gpu"):
+            self.sharing("a100", "h100").counted(self.ANY, Job())
 
 
 def test_permissions_are_enough(server: StandIn, operator: Callable[..., Operator], clock: Clock) -> None:
