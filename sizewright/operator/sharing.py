@@ -114,8 +114,8 @@ class Sharing:
         self._offers[uid] = Offer(job_object, job, answer, options, table, self._clock())
 
     def remove(self, uid: str) -> None:
-        """Forget a job that waits no longer."""
-        self._offers.pop(uid, None)
+        """Forget a job that could not be sized; if it comes back, its share is another."""
+        self._is_stale |= self._offers.pop(uid, None) is not None
 
     def update(self, running: Iterable[JobTable], suspended: Set[str]) -> None:
         """Take in the jobs that run and the uids of those that are suspended, and divide if that is due."""
@@ -188,7 +188,7 @@ class Sharing:
 
     def has_resumed(self, uid: str, share: Allocation) -> None:
         """Note that a job that waited runs, or would run if this were no dry run."""
-        self.remove(uid)
+        self._offers.pop(uid, None)
         self._shares.pop(uid, None)
         self._held[uid] = self._resumed[uid] = share
 

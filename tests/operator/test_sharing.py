@@ -275,6 +275,36 @@ def test_changed_description_is_sized_anew(server: StandIn, operator: Callable[.
     assert labels.FAILING_SINCE in annotations(server, waiting)
 
 
+def test_refused_change_is_made_later_with_a_new_share(
+    server: StandIn, operator: Callable[..., Operator], clock: Clock
+) -> None:
+    submit(server, "a")
+    server.fail("PATCH", "/jobs/a", 403)
+    sharing = operator(8)
+    sharing.turn()
+    assert running(server) == {}
+    assert len(told(server, "CannotSize")) == 1
+    clock.sleep(11)
+    server.objects["BatchJob", "default", "a"]["metadata"]["annotations"][labels.JOB] = yaml.safe_dump(
+        {**JOB_FILE, "name": "a", "training": {"samples": 10**6, "batch_size": 256}}
+    )
+    sharing.turn()
+    assert running(server) == {"a": 8}
+    assert annotations(server, "a")[labels.TARGET] == at(8, 256).describe()
+
+
+def test_number_that_somebody_else_writes_stays(
+    server: StandIn, operator: Callable[..., Operator], clock: Clock
+) -> None:
+    submit(server, "a", **{labels.SCALE: "yes"})
+    sharing = operator(8)
+    turns(sharing, clock, 2)
+    patch = {"metadata": {}, "spec": {"parallelism": 3, "completions": 3}}
+    server.merge("BatchJob", "default", "a", patch, "somebody", False)
+    turns(sharing, clock, 5)
+    assert running(server) == {"a": 3}, "until the next round"
+
+
 def test_nobody_starts_while_a_kind_cannot_be_listed(server: StandIn, operator: Callable[..., Operator]) -> None:
     submit(server, "a")
     server.fail("GET", "/jobsets", 403, times=2)
