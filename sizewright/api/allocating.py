@@ -9,12 +9,10 @@ import numpy as np
 from sizewright.api._records import ClusterLike, QueueLike, StoreLike, as_record
 from sizewright.api.queues import as_queue, tables_in
 from sizewright.cluster.allocators import Allocator, allocator_names, get_allocator
-from sizewright.cluster.explain import explain
-from sizewright.cluster.placement.layout import Places
 from sizewright.cluster.placement.placement import Servers
 from sizewright.cluster.problem.solution import Solution
 from sizewright.cluster.problem.tables import JobTables
-from sizewright.cluster.shared_cluster import SharedCluster
+from sizewright.cluster.shared_cluster import Division, SharedCluster
 from sizewright.errors import InputError
 from sizewright.formatting import GIB
 from sizewright.runtime.plan_files import adjust_plan, launch_plan
@@ -66,10 +64,9 @@ def allocate(
         loaded_cluster, allocator, time_limit_s=time_limit_s, window_s=window_s, values=values, mixes=mixes
     )
     tables, records, left_out = tables_in(queue, loaded_cluster, store, prior)
-    problem, solution, places = shared.divide(tables)
-    shares = tuple(
-        _share(problem, solution, job, records, shared.servers, places) for job in range(len(problem.candidates))
-    )
+    division = shared.divide(tables)
+    problem, solution = division.tables, division.solution
+    shares = tuple(_share(division, job, records, shared.servers) for job in range(len(problem.candidates)))
     return ClusterAllocation(
         policy=allocator.name,
         valued_by=values or _valued_by(problem, solution),
@@ -93,19 +90,16 @@ def _finite(gap: float | None) -> float | None:
     return gap if gap is not None and np.isfinite(gap) else None
 
 
-def _share(
-    tables: JobTables, solution: Solution, job: int, records: dict[str, Job], servers: Servers, places: Places
-) -> Share:
-    problem, column = tables.problem, int(solution.choice[job])
-    name, current = problem.jobs[job], int(problem.current[job])
-    reason = "" if job in solution.released else tables.kept_because[job]
-    reason = reason or explain(tables, solution, job)
+def _share(division: Division, job: int, records: dict[str, Job], servers: Servers) -> Share:
+    tables, problem = division.tables, division.tables.problem
+    column, current = int(division.solution.choice[job]), int(problem.current[job])
+    name, reason = problem.jobs[job], division.why(job)
     candidates = int(problem.offered[job, 1:].sum())
     allocation = tables.allocation(job, column)
     if allocation is None:
         return Share(job=name, decision="suspend" if current else "wait", candidates=candidates, why=reason)
     replicas_by_server: dict[str, dict[str, int]] = {}
-    for role, placement in places.get(job, []):
+    for role, placement in division.places.get(job, []):
         for server, replicas in placement.items():
             by_role = replicas_by_server.setdefault(servers.names[server], {})
             by_role[role] = by_role.get(role, 0) + replicas

@@ -134,6 +134,22 @@ def run(
             "platform restarts no other worker for that.",
         ),
     ] = False,
+    share: Annotated[
+        bool,
+        typer.Option(
+            "--share",
+            help="Divide the capacity of --cluster among the jobs: those that run, and those that wait for it.",
+        ),
+    ] = False,
+    share_every: Annotated[
+        float,
+        typer.Option(
+            "--share-every",
+            metavar="TIME",
+            parser=read_seconds(1.0),
+            help="Time between two divisions; arrivals and ends are others.",
+        ),
+    ] = 300.0,
     store: Store = None,
     prior: Prior = None,
     tracking_uri: Tracking = None,
@@ -158,6 +174,7 @@ def run(
     from contextlib import ExitStack
 
     from sizewright.cli.output import show_data
+    from sizewright.errors import InputError
     from sizewright.executors.kubernetes.api import KubeApi
     from sizewright.operator.controller import Operator, OperatorSettings
     from sizewright.operator.leadership import Leadership
@@ -166,8 +183,10 @@ def run(
     from sizewright.operator.tuner import OPERATOR_SCALING, TuningSettings
     from sizewright.recommender.control.resize import Resizing
     from sizewright.redaction import shown
-    from sizewright.spec import Rails
+    from sizewright.spec import Cluster, Rails
 
+    if share and not cluster:
+        raise InputError("--share has no capacity to divide.", "Add --cluster with a cluster file.")
     api = KubeApi(kubeconfig=kubeconfig, context=context)
     metrics = OperatorMetrics()
     settings = OperatorSettings(
@@ -183,6 +202,8 @@ def run(
         tuning=TuningSettings(
             every_s=resize_every, resizing=Resizing() if resize else None, scaling=OPERATOR_SCALING if scale else None
         ),
+        shared=Cluster.load(cluster) if share and cluster else None,
+        share_every_s=share_every,
     )
     sizing = {
         "store": store,

@@ -10,6 +10,7 @@ import numpy as np
 
 from sizewright.cluster.allocate import allocate_capacity, resources_of, servers_of
 from sizewright.cluster.allocators import Allocator, get_allocator
+from sizewright.cluster.explain import explain
 from sizewright.cluster.placement.layout import Places
 from sizewright.cluster.problem.candidates import JobTable, needs_of
 from sizewright.cluster.problem.problem import ROUNDING, Floats
@@ -30,6 +31,11 @@ class Division(NamedTuple):
         """Return what each job gets, by name; None for nothing."""
         choice = zip(self.tables.problem.jobs, self.solution.choice, strict=True)
         return {name: self.tables.allocation(job, int(column)) for job, (name, column) in enumerate(choice)}
+
+    def why(self, job: int) -> str:
+        """Return the sentence that says why a job, by its number in the problem, gets this."""
+        kept_because = "" if job in self.solution.released else self.tables.kept_because[job]
+        return kept_because or explain(self.tables, self.solution, job)
 
 
 class SharedCluster:

@@ -17,26 +17,28 @@ from datetime import datetime, timezone
 from functools import partial
 from typing import Any, NamedTuple
 
+from sizewright.cluster.problem.candidates import JobTable
 from sizewright.datasets.trials.trial import Trial
 from sizewright.errors import EngineError, InputError, SizewrightError
 from sizewright.executors.kubernetes.api import KubeApi
 from sizewright.executors.kubernetes.cluster_executor import QUEUE_LABEL
 from sizewright.executors.kubernetes.merge_patch import merge_patch, merged
 from sizewright.executors.kubernetes.objects import seconds_of
-from sizewright.executors.plan_annotations import OF_A_PLAN, REASON, has_plan, plan_annotations
+from sizewright.executors.plan_annotations import OF_A_PLAN, REASON, has_plan, plan_annotations, read_plan
 from sizewright.operator import labels
 from sizewright.operator.decide import Decision, Policy, decide
 from sizewright.operator.job_copies import JobCopies
 from sizewright.operator.job_description import describe_job
 from sizewright.operator.job_kinds import JobKind, job_kinds
-from sizewright.operator.labels import annotations_of, name_of
+from sizewright.operator.labels import annotations_of, name_of, uid_of
 from sizewright.operator.metrics import OperatorMetrics
+from sizewright.operator.sharing import Options, Sharing, allocation_of, alternatives, running_table
 from sizewright.operator.trial_jobs import TrialJobs, TrialSettings
 from sizewright.operator.tuner import RESIZED, SCALED, Tuner, TuningSettings
 from sizewright.recommender.control.auto_scale import Scaling
 from sizewright.recommender.control.scaler import AutoScaler
 from sizewright.runtime.guardrails import check_rails
-from sizewright.spec import Job, Rails, Recommendation
+from sizewright.spec import Allocation, Cluster, Job, Rails, Recommendation
 
 _LOG = logging.getLogger(__name__)
 
@@ -48,6 +50,9 @@ _MAX_TUNING_S = 10.0
 _IMMUTABLE = "immutable"
 """The word with which servers and webhooks refuse to let a field change, with 422 or 403."""
 _MAX_MESSAGE = 1000  # characters of an Event's message: the server takes 1024
+
+Act = Callable[[JobKind, dict[str, Any]], None]
+"""Acts on a suspended job as it is now, of a kind with an executor for it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,6 +80,10 @@ class OperatorSettings:
     """The trial jobs of the policy `trials`."""
     tuning: TuningSettings = field(default_factory=TuningSettings)
     """What changes of running jobs."""
+    shared: Cluster | None = None
+    """The capacity that all jobs share; None where each gets what is recommended for it alone."""
+    share_every_s: float = 300.0
+    """The capacity is divided at arrivals and ends, and after so long."""
 
 
 class _Failure(NamedTuple):
@@ -130,14 +139,31 @@ class Operator:
             lambda job_object, message: self._tell(job_object, "Trial", message),
             now,
         )
+        self._sharing = (
+            Sharing(settings.shared, settings.share_every_s, clock, dry_run=settings.dry_run)
+            if settings.shared
+            else None
+        )
         self._tuner = Tuner(
-            api, settings.tuning, settings.rails, scaler, self._tell_of_change, clock, now, dry_run=settings.dry_run
+            api,
+            settings.tuning,
+            settings.rails,
+            scaler,
+            self._tell_of_change,
+            clock,
+            now,
+            dry_run=settings.dry_run,
+            sharing=self._sharing,
         )
         self._answers: dict[str, tuple[float, Recommendation]] = {}
         self._known_jobs: Sequence[Job] | None = None
         self._failures: dict[str, _Failure] = {}
         self._shown: set[str] = set()
         """Uids of jobs that nothing more is said of: a dry run has decided on them, or they run already."""
+        self._uncounted: set[str] = set()
+        """Uids of running jobs of which it was told that their sizes cannot be read."""
+        self._told_to_wait: set[str] = set()
+        """Uids of jobs that would wait by a dry run; others have an annotation."""
         self._seen: set[str] = set()
         """Uids of the jobs of this turn."""
         self._places: dict[str, tuple[str, str]] = {}
@@ -147,7 +173,8 @@ class Operator:
 
     def turn(self) -> int:
         """Handle the jobs that are due, and return how many that were."""
-        handled, unread, running = 0, set[tuple[str, str]](), list[tuple[JobKind, dict[str, Any]]]()
+        handled, unread = 0, set[tuple[str, str]]()
+        running, listed = list[tuple[JobKind, dict[str, Any]]](), list[tuple[JobKind, dict[str, Any]]]()
         self.errors, self._known_jobs, self._seen = [], None, set()
         self._restore()
         self._keep(self._trials.look(self._kinds, self._settings.namespaces))
@@ -162,11 +189,12 @@ class Operator:
                 self._keep([error])
                 unread.add((executor.kind, namespace))
                 continue
-            self._seen.update(map(_uid, found))
-            self._places.update(dict.fromkeys(map(_uid, found), (executor.kind, namespace)))
+            self._seen.update(map(uid_of, found))
+            self._places.update(dict.fromkeys(map(uid_of, found), (executor.kind, namespace)))
+            listed += [(kind, job_object) for job_object in found]
             for job_object in found:
                 if kind.is_suspended(job_object) and not _is_sized(job_object) and self._measures(job_object):
-                    measured.add(_uid(job_object))
+                    measured.add(uid_of(job_object))
                 if self._may_tune(kind, job_object) and self._tuner.late_s(job_object) >= 0:
                     running.append((kind, job_object))
                 if not self._is_due(job_object):
@@ -174,11 +202,14 @@ class Operator:
                 if kind.is_suspended(job_object):
                     began_s = self._clock()
                     self._check()
-                    self._handle(kind, job_object, is_fresh=began_s - listed_at_s < _FRESH_S)
+                    self._handle(kind, job_object, self._size, is_fresh=began_s - listed_at_s < _FRESH_S)
                     handled += 1
                     self._pause_since(began_s)
                 else:
                     self._tell_of_running(kind, job_object)
+        if self._sharing:
+            self._sharing.is_blind = bool(unread)
+            handled += 0 if unread else self._share(self._sharing, listed)
         self._tune(running)
         if not self._settings.dry_run:
             self._check()
@@ -197,6 +228,79 @@ class Operator:
         except SizewrightError as error:
             self._metrics.failed()
             self.errors.append(error)
+
+    def _share(self, sharing: Sharing, listed: Sequence[tuple[JobKind, dict[str, Any]]]) -> int:
+        """Divide the cluster if that is due, resume whose share is free, and return how many jobs were handled."""
+        tables = [table for each in listed if (table := self._running_table(sharing, *each))]
+        suspended = {
+            uid_of(each): (kind, each)
+            for kind, each in listed
+            if kind.is_suspended(each) and not each["metadata"].get("deletionTimestamp")
+        }
+        self._metrics.alive()
+        try:
+            sharing.update(tables, suspended.keys())
+        except SizewrightError as error:
+            self._keep([error])
+            return 0
+        handled = 0
+        for uid in sharing.waiting:
+            kind, job_object = suspended[uid]
+            act = partial(self._take_share, sharing)
+            if sharing.may_start(uid) or not self._is_told_to_wait(job_object):
+                began_s = self._clock()
+                self._check()
+                self._handle(kind, job_object, act, is_fresh=False)
+                handled += 1
+                self._pause_since(began_s)
+        self._metrics.waiting = len(sharing.waiting)
+        return handled
+
+    def _running_table(self, sharing: Sharing, kind: JobKind, job_object: dict[str, Any]) -> JobTable | None:
+        """Return what a running job has and could have; None for one that does not run, or whose sizes are unknown."""
+        if kind.is_suspended(job_object) or kind.executor.end_status(job_object) is not None:
+            return None
+        uid = uid_of(job_object)
+        try:
+            job = read_plan(job_object).job if has_plan(job_object) else Job()
+            held = sharing.counted(allocation_of(kind.for_job(job_object, self._api).executor, job_object), job)
+        except Exception as error:  # one job must not stop the others
+            if uid not in self._uncounted:
+                self._uncounted.add(uid)
+                self._tell(job_object, "NotCounted", f"What it uses of the cluster is not counted. {error}", "Warning")
+            return None
+        offered = self._tuner.offered(job_object) if self._may_tune(kind, job_object) else None
+        return running_table(uid, held, offered)
+
+    def _take_share(self, sharing: Sharing, kind: JobKind, job_object: dict[str, Any]) -> None:
+        """Write the share of a job that waits into its object, and resume it; without one it is told that it waits."""
+        uid = uid_of(job_object)
+        if not sharing.asks_for(uid, job_object):
+            return  # it is sized again in the next turn
+        if share := sharing.share(uid):
+            job, answer = sharing.offer_at(uid, share)
+            self._carry_out(kind, job_object, decide(job, answer, self._settings.policy))
+            sharing.has_resumed(uid, share)
+        elif not self._is_told_to_wait(job_object):
+            self._tell_to_wait(job_object, sharing.reason(uid))
+
+    def _is_told_to_wait(self, job_object: Mapping[str, Any]) -> bool:
+        annotations = annotations_of(job_object)
+        is_annotated = labels.WAITS in annotations and labels.FAILING_SINCE not in annotations
+        return uid_of(job_object) in self._told_to_wait if self._settings.dry_run else is_annotated
+
+    def _tell_to_wait(self, job_object: dict[str, Any], sentence: str) -> None:
+        """Say why a job waits. It could be sized, so that its time to be resumed as it is does not run."""
+        if self._settings.dry_run:
+            self._told_to_wait.add(uid_of(job_object))
+            self._tell(job_object, "WouldWait", f"Nothing is changed. {sentence}")
+            return
+        annotations: dict[str, str | None] = {labels.WAITS: sentence}
+        if labels.FAILING_SINCE in annotations_of(job_object):
+            annotations[labels.FAILING_SINCE] = None
+        self._check()
+        self._api.change(job_object, {"metadata": {"annotations": annotations}})
+        self._tell(job_object, "WaitsForCapacity", sentence)
 
     def _tune(self, running: Sequence[tuple[JobKind, dict[str, Any]]]) -> None:
         """Look at running jobs, for so long that jobs that are to be sized do not wait much for them."""
@@ -243,37 +347,41 @@ class Operator:
 
     def _mark(self, created: dict[str, Any]) -> dict[str, Any]:
         """Note that an object that was created again has its sizes."""
-        return self._api.change(created, {"metadata": {"annotations": {labels.SIZED: _uid(created)}}})
+        return self._api.change(created, {"metadata": {"annotations": {labels.SIZED: uid_of(created)}}})
 
     def _remember(self, created: Mapping[str, Any], job_object: Mapping[str, Any]) -> None:
         """Remember an object that may have been created again in place of one that was listed."""
-        self._seen.add(_uid(created))
-        self._places[_uid(created)] = self._places[_uid(job_object)]
+        self._seen.add(uid_of(created))
+        self._places[uid_of(created)] = self._places[uid_of(job_object)]
 
     def _forget_all_but(self, uids: set[str]) -> None:
         self._places = {uid: place for uid, place in self._places.items() if uid in uids}
         self._tuner.forget_all_but(uids)
         self._failures = {uid: failure for uid, failure in self._failures.items() if uid in uids}
         self._shown &= uids
+        self._uncounted &= uids
+        self._told_to_wait &= uids
 
     def _is_due(self, job_object: dict[str, Any]) -> bool:
         """Return whether a job was neither sized nor told of, and is not to be tried again only later."""
-        uid = _uid(job_object)
+        uid = uid_of(job_object)
         if _is_sized(job_object) or uid in self._shown or job_object["metadata"].get("deletionTimestamp"):
+            return False
+        if self._sharing and self._sharing.has_offer(job_object):
             return False
         failure = self._failures.get(uid)
         return failure is None or self._clock() >= failure.again_at_s
 
     def _tell_of_running(self, kind: JobKind, job_object: dict[str, Any]) -> None:
         """Tell once of a new job that runs without having been sized."""
-        self._shown.add(_uid(job_object))
+        self._shown.add(uid_of(job_object))
         created_s = seconds_of(job_object["metadata"].get("creationTimestamp"))
         is_new = created_s is not None and self._now() - created_s < self._settings.limit_s
         if is_new and kind.executor.end_status(job_object) is None:
             self._tell(job_object, "NotSuspended", "It was not suspended any more, and keeps its sizes.", "Warning")
 
-    def _handle(self, kind: JobKind, job_object: dict[str, Any], *, is_fresh: bool) -> None:
-        """Size a job and resume it. What goes wrong is told by an Event, and tried again later."""
+    def _handle(self, kind: JobKind, job_object: dict[str, Any], act: Act, *, is_fresh: bool) -> None:
+        """Act on a suspended job. What goes wrong is told by an Event, and tried again later."""
         try:
             if not is_fresh:
                 current = self._read(kind, job_object)
@@ -281,35 +389,70 @@ class Operator:
                     return
                 job_object = current
             _check_label(job_object)
-            self._size(kind.for_job(job_object, self._api), job_object)
+            act(kind.for_job(job_object, self._api), job_object)
         except SizewrightError as error:
             self._failed(kind, job_object, error)
         except Exception as error:  # one job must not stop the others
             _LOG.exception(f"{name_of(job_object)} could not be sized.")
             self._failed(kind, job_object, EngineError(f"It could not be sized: {type(error).__name__}: {error}."))
         else:
-            self._failures.pop(_uid(job_object), None)
+            if not (self._sharing and self._sharing.has_offer(job_object)):  # it may be refused its share yet
+                self._failures.pop(uid_of(job_object), None)
 
     def _size(self, kind: JobKind, job_object: dict[str, Any]) -> None:
-        """Write the sizes of a job into its object, and resume it if it asks for that."""
+        """Write the sizes of a job into its object, and resume it if it asks for that; or let it wait for its share."""
         described = describe_job(job_object, kind.executor, self._api, self._known)
         job = self._settings.rails.narrow(described)
         answer = self._answer_for(job)
         if answer.target is None and self._measures(job_object):
             if self._settings.dry_run:
-                self._shown.add(_uid(job_object))
+                self._shown.add(uid_of(job_object))
                 self._tell(job_object, "WouldSize", "Nothing is changed. Trial jobs would measure it first.")
                 return
             self._check()
             if self._trials.advance(kind, job_object, job):
                 return
-        decision = decide(job, answer, self._settings.policy)
-        sized: Mapping[str, Any] = job_object
-        if decision.plan:
-            check_rails(decision.plan, self._settings.rails)
-            sized = kind.executor.with_sizes(job_object, decision.plan)
+        if self._sharing and _asks_to_start(job_object):
+            options = self._options(self._sharing, kind, job_object, job, answer)
+            if all(option.cores() for option in options):  # what states no cores takes none that are counted
+                self._sharing.add(job_object, job, answer, options)
+                return
+        self._carry_out(kind, job_object, decide(job, answer, self._settings.policy))
+
+    def _options(
+        self, sharing: Sharing, kind: JobKind, job_object: dict[str, Any], job: Job, answer: Recommendation
+    ) -> Options:
+        """Return what a job's object could ask for, and the recommendations by which it would.
+
+        Raises the error of the recommended sizes if none are possible.
+        """
+        options: dict[Allocation, Recommendation] = {}
+        errors: list[InputError] = []
+        for option in alternatives(answer):
+            decision = decide(job, option, self._settings.policy)
+            try:
+                sized = self._sized(kind, job_object, decision)
+            except InputError as error:
+                errors.append(error)
+                continue
+            target = decision.plan.target if decision.plan else None
+            options.setdefault(sharing.counted(allocation_of(kind.executor, sized, target), job), option)
+        if not options:
+            raise errors[0]
+        return options
+
+    def _sized(self, kind: JobKind, job_object: dict[str, Any], decision: Decision) -> Mapping[str, Any]:
+        """Return the object with the sizes of a decision. Raises InputError if guardrails or the object refuse them."""
+        if decision.plan is None:
+            return job_object
+        check_rails(decision.plan, self._settings.rails)
+        return kind.executor.with_sizes(job_object, decision.plan)
+
+    def _carry_out(self, kind: JobKind, job_object: dict[str, Any], decision: Decision) -> None:
+        """Write the sizes of a decision into a job's object, and resume it if it asks for that."""
+        sized = self._sized(kind, job_object, decision)
         if self._settings.dry_run:
-            self._shown.add(_uid(job_object))
+            self._shown.add(uid_of(job_object))
             self._metrics.decided(decision.outcome)
             self._tell(job_object, "WouldSize", f"Nothing is changed. {decision.sentence}")
             return
@@ -352,10 +495,10 @@ class Operator:
                 error.remedy += f" An operator with --recreate creates jobs again that have {labels.RECREATE}: yes."
                 raise
             document = kind.executor.as_created(merged(job_object, changes))
-            with self._copies.kept(_uid(job_object), document):
+            with self._copies.kept(uid_of(job_object), document):
                 created = kind.executor.recreate(job_object, document)
             self._remember(created, job_object)
-            self._shown.add(_uid(created))
+            self._shown.add(uid_of(created))
             with suppress(SizewrightError):  # somebody has changed it already; it has its sizes
                 created = self._mark(created)
             return created
@@ -376,11 +519,11 @@ class Operator:
         current = self._read_or_same(kind, job_object)
         if current is None or not kind.is_suspended(current) or _is_sized(current):
             return  # the next turn sees what it is now
-        uid, message = _uid(current), str(error)
-        is_recreated = uid != _uid(job_object)
+        uid, message = uid_of(current), str(error)
+        is_recreated = uid != uid_of(job_object)
         versions = {each["metadata"].get("resourceVersion") for each in (current, job_object)}
         has_changed = len(versions) > 1 and not is_recreated
-        last = self._failures.get(_uid(job_object))
+        last = self._failures.get(uid_of(job_object))
         times = last.times + 1 if last else 1
         wait_s = 0.0 if has_changed else min(_MAX_RETRY_S, _FIRST_RETRY_S * 2 ** (times - 1))
         since_s = seconds_of(annotations_of(current).get(labels.FAILING_SINCE))
@@ -390,6 +533,8 @@ class Operator:
         self._remember(current, job_object)
         self._failures[uid] = _Failure(times, message, self._clock() + wait_s)
         self._metrics.failed()
+        if self._sharing:
+            self._sharing.remove(uid_of(job_object))
         if not has_changed and (last is None or last.message != message):
             self._tell(current, "CannotSize", message, "Warning")
         if self._settings.dry_run:
@@ -425,7 +570,7 @@ class Operator:
         self._told(name_of(job_object), message)
         meta = job_object["metadata"]
         at = datetime.fromtimestamp(self._now(), timezone.utc).isoformat(timespec="seconds").replace("+00:00", "Z")
-        about = {"apiVersion": job_object["apiVersion"], "kind": job_object["kind"], "uid": _uid(job_object)}
+        about = {"apiVersion": job_object["apiVersion"], "kind": job_object["kind"], "uid": uid_of(job_object)}
         event = {
             "apiVersion": "v1",
             "kind": "Event",
@@ -471,17 +616,13 @@ def _waits_for_queue(job_object: Mapping[str, Any]) -> bool:
 
 def _annotations(job_object: Mapping[str, Any], decision: Decision) -> dict[str, str | None]:
     """Return what a decision writes; annotations of an earlier one, as copies of jobs have them, are removed."""
-    earlier = (*OF_A_PLAN, labels.TARGET, labels.INTERVAL, labels.FAILING_SINCE, labels.TRIALS_DONE)
+    earlier = (*OF_A_PLAN, labels.TARGET, labels.INTERVAL, labels.FAILING_SINCE, labels.WAITS, labels.TRIALS_DONE)
     annotations: dict[str, str | None] = {name: None for name in earlier if name in annotations_of(job_object)}
-    annotations |= {labels.SIZED: _uid(job_object), labels.OUTCOME: decision.outcome, REASON: decision.sentence}
+    annotations |= {labels.SIZED: uid_of(job_object), labels.OUTCOME: decision.outcome, REASON: decision.sentence}
     if decision.plan:
         annotations |= {labels.TARGET: decision.plan.target.describe(), **plan_annotations(decision.plan)}
     return annotations | ({labels.INTERVAL: decision.interval} if decision.interval else {})
 
 
 def _is_sized(job_object: Mapping[str, Any]) -> bool:
-    return bool(annotations_of(job_object).get(labels.SIZED) == _uid(job_object))
-
-
-def _uid(job_object: Mapping[str, Any]) -> str:
-    return str(job_object["metadata"]["uid"])
+    return bool(annotations_of(job_object).get(labels.SIZED) == uid_of(job_object))

@@ -38,6 +38,9 @@ QUEUE = "sizewright/queue"
 FAILING_SINCE = "sizewright/failing-since"
 """Annotation with the time since when a job could not be sized."""
 
+WAITS = "sizewright/waits"
+"""Annotation that says why a sized job stays suspended: it waits for its share of the cluster."""
+
 
 def annotations_of(job_object: Mapping[str, Any]) -> Mapping[str, str]:
     """Return the annotations of an object; empty if it has none."""
@@ -47,3 +50,8 @@ def annotations_of(job_object: Mapping[str, Any]) -> Mapping[str, str]:
 def name_of(job_object: Mapping[str, Any]) -> str:
     """Return kind, namespace and name of an object, for messages."""
     return f"{job_object['kind']} {job_object['metadata']['namespace']}/{job_object['metadata']['name']}"
+
+
+def uid_of(job_object: Mapping[str, Any]) -> str:
+    """Return the uid of an object."""
+    return str(job_object["metadata"]["uid"])

@@ -24,6 +24,8 @@ class OperatorMetrics:
 
     def __init__(self, clock: Callable[[], float] = time.monotonic, late_s: float = 300.0) -> None:
         self.is_leader = False
+        self.waiting = 0
+        """Jobs that wait for their share of the cluster."""
         self._clock = clock
         self._late_s = late_s
         self._outcomes: Counter[str] = Counter()
@@ -79,6 +81,7 @@ class OperatorMetrics:
         yield CounterMetricFamily(f"{_PREFIX}scalings", "Changes of the workers of running jobs.", value=scalings)
         yield CounterMetricFamily(f"{_PREFIX}failures", "Jobs and lists that failed.", value=self._failures)
         yield CounterMetricFamily(f"{_PREFIX}turns", "Turns of the control loop.", value=self._turns)
+        yield GaugeMetricFamily(f"{_PREFIX}waiting", "Jobs that wait for their share.", value=float(self.waiting))
         yield GaugeMetricFamily(f"{_PREFIX}leads", "1 for the operator that acts.", value=float(self.is_leader))
 
     def serve(self, port: int, host: str) -> HttpServer:

@@ -17,7 +17,7 @@ from sizewright.recommender.control.scaler import AutoScaler
 from sizewright.recommender.control.windows import MetricsWindows, Window
 from sizewright.runtime.guardrails import GuardrailError, check_rails
 from sizewright.runtime.plan_files import adjust_plan
-from sizewright.spec import Allocation, Job, Metrics, Plan, Rails
+from sizewright.spec import Allocation, Candidate, Job, Metrics, Plan, Rails
 from sizewright.spec.reason import Reason
 
 _KUEUE_ELASTIC = "kueue.x-k8s.io/elastic-job"
@@ -69,8 +69,23 @@ class WorkerScaler:
         if self._missing:
             return Action((Reason.of("model_not_fitted", error=self._missing),))
         rate, error = self._evidence.rate
-        left = self._window.expected_left
-        return self._scaler.act(self._allocation, rate, error, left, change_s=change_s, changes=changes)
+        return self._scaler.act(self._allocation, rate, error, self.samples_left, change_s=change_s, changes=changes)
+
+    def candidates(self) -> tuple[Candidate, ...]:
+        """Return what the job could have of a cluster that it shares; nothing while its speed is not known.
+
+        Their numbers of workers differ from the present one by one legal step at most.
+        """
+        if self._window is None or self._observed_s < self.scaling.warm_up_s or self._missing:
+            return ()
+        workers, step = self._allocation.replicas("worker"), self.scaling.max_added_workers
+        found = self._scaler.candidates(self._allocation, self._evidence.rate[0])
+        return tuple(each for each in found if abs(each.allocation.replicas("worker") - workers) <= step)
+
+    @property
+    def samples_left(self) -> int:
+        """The samples still to be trained; where that is unknown, as many as have been trained."""
+        return self._window.expected_left if self._window else 0
 
 
 def scalable_job(
@@ -119,9 +134,13 @@ def scalable_job(
 
 def scaling_plan(job: Job, current: Allocation, workers: int, reason: str = "") -> Plan:
     """Return the plan that changes nothing but the number of workers; it keeps nobody from resizing them soon."""
-    (worker,) = current.worker
-    target = current.model_copy(update={"worker": (worker.model_copy(update={"replicas": workers}),)})
-    return adjust_plan(job, current, target, reason)
+    return adjust_plan(job, current, with_workers(current, workers), reason)
+
+
+def with_workers(allocation: Allocation, workers: int) -> Allocation:
+    """Return an allocation of one group of workers with another number of them."""
+    (worker,) = allocation.worker
+    return allocation.model_copy(update={"worker": (worker.model_copy(update={"replicas": workers}),)})
 
 
 def scaling_patch(executor: ClusterExecutor, job_object: dict[str, Any], plan: Plan) -> dict[str, Any]:

@@ -21,14 +21,17 @@ from sizewright.executors.plan_annotations import APPLIED_AT, plan_annotations, 
 from sizewright.executors.yaml_documents import to_yaml
 from sizewright.operator.decide import ASKED_BY
 from sizewright.operator.job_kinds import JobKind
-from sizewright.operator.labels import INTERVAL, RESIZE, SCALE, SCALINGS, TARGET, annotations_of, name_of
-from sizewright.operator.scaling import WorkerScaler, scalable_job, scaling_patch, scaling_plan
+from sizewright.operator.labels import INTERVAL, RESIZE, SCALE, SCALINGS, TARGET, annotations_of, name_of, uid_of
+from sizewright.operator.scaling import WorkerScaler, scalable_job, scaling_patch, scaling_plan, with_workers
+from sizewright.operator.sharing import RunningOffer, Sharing
+from sizewright.recommender.control.action import Action
 from sizewright.recommender.control.auto_scale import Scaling
 from sizewright.recommender.control.resize import Resizer, Resizing
 from sizewright.recommender.control.scaler import AutoScaler
 from sizewright.runtime.guardrails import check_rails
 from sizewright.runtime.plan_files import adjust_plan
 from sizewright.spec import Allocation, Handle, Job, Metrics, Plan, Rails
+from sizewright.spec.reason import Reason
 
 _LOG = logging.getLogger(__name__)
 
@@ -72,6 +75,8 @@ class _Watched:
     next_s: float
     resizer: Resizer | None = None
     scaler: WorkerScaler | None = None
+    change_s: float = 0.0
+    """Seconds until a job trains with another number of workers, once that was estimated."""
     is_rewritten: bool = False
     """True if somebody else writes another number of workers."""
     told: dict[str, str] = field(default_factory=dict)
@@ -92,7 +97,7 @@ class Tuner:
     """Watches running jobs.
 
     `scaler` knows how many samples/s a job trains with other numbers of workers. `told` writes an Event, `clock`
-    measures pauses, and `now` is the time of day.
+    measures pauses, and `now` is the time of day. Jobs that are `sharing` a cluster have the workers of their shares.
     """
 
     def __init__(
@@ -106,6 +111,7 @@ class Tuner:
         now: Callable[[], float],
         *,
         dry_run: bool,
+        sharing: Sharing | None = None,
     ) -> None:
         self._api = api
         self._settings = settings
@@ -114,6 +120,7 @@ class Tuner:
         self._told = told
         self._clock, self._now = clock, now
         self._dry_run = dry_run
+        self._sharing = sharing
         self._watched: dict[str, _Watched] = {}
 
     def forget_all_but(self, uids: set[str]) -> None:
@@ -126,9 +133,22 @@ class Tuner:
         resizes = self._settings.resizing is not None and annotations.get(RESIZE, "yes") == "yes"
         return resizes, self._settings.scaling is not None and annotations.get(SCALE) == "yes"
 
+    def offered(self, job_object: Mapping[str, Any]) -> RunningOffer | None:
+        """Return what a running job could have of a shared cluster; None while that is unknown, or it must not change.
+
+        It must not in its cool-down.
+        """
+        watched = self._watched.get(uid_of(job_object))
+        if watched is None or watched.scaler is None or watched.is_rewritten or not self.may_change(job_object)[1]:
+            return None
+        if self._since_change_s(job_object) < watched.scaler.scaling.cooldown_s:
+            return None
+        candidates = watched.scaler.candidates()
+        return RunningOffer(candidates, watched.scaler.samples_left, watched.change_s) if candidates else None
+
     def late_s(self, job_object: Mapping[str, Any]) -> float:
         """Return the seconds since a job was to be looked at; negative if that is not yet."""
-        watched = self._watched.get(job_object["metadata"]["uid"])
+        watched = self._watched.get(uid_of(job_object))
         return math.inf if watched is None else self._clock() - watched.next_s
 
     def tune(self, kind: JobKind, listed: Mapping[str, Any], still_runs: Callable[[dict[str, Any]], bool]) -> None:
@@ -136,7 +156,7 @@ class Tuner:
 
         It is changed only while it runs on, and within the guardrails.
         """
-        uid = listed["metadata"]["uid"]
+        uid = uid_of(listed)
         try:
             watched = self._watched.get(uid) or self._watch(kind, listed)
         except SizewrightError as error:  # somebody has changed the annotations: what it may do is not known
@@ -186,7 +206,7 @@ class Tuner:
     ) -> _Look | None:
         """Read the job and its metrics; None unless it is the one that was listed, and runs at one size a role."""
         job_object = self._read(kind, watched.handle)
-        if job_object is None or job_object["metadata"]["uid"] != uid or not still_runs(job_object):
+        if job_object is None or uid_of(job_object) != uid or not still_runs(job_object):
             return None
         self._check_annotations(watched, job_object)
         metrics = watched.executor.observe(watched.handle)
@@ -274,17 +294,32 @@ class Tuner:
         if scaler is None or scaler.job != job:
             scaler = watched.scaler = WorkerScaler(job, watched.handle.id, current, self._scaler(job, scaling))
         scaler.observe(self._clock(), look.metrics, current)
-        since_change_s = self._now() - (seconds_of(annotations_of(job_object).get(APPLIED_AT)) or 0.0)
-        if since_change_s < scaling.cooldown_s:
+        if self._since_change_s(job_object) < scaling.cooldown_s:
             return False
         changes = _count(annotations_of(job_object).get(SCALINGS))
         one_more = scaling_plan(job, current, current.replicas("worker") + 1)
-        change_s = watched.executor.change_costs.estimate(one_more, "scale").seconds
-        action = scaler.act(change_s, changes)
+        watched.change_s = watched.executor.change_costs.estimate(one_more, "scale").seconds
+        if self._sharing:
+            return self._follow_share(self._sharing, watched, look, changes)
+        action = scaler.act(watched.change_s, changes)
         if action is None or action.target is None:
             return False
         workers = action.target.replicas("worker")
         return workers != current.replicas("worker") and self._scale_to(watched, look, workers, action.reason, changes)
+
+    def _follow_share(self, sharing: Sharing, watched: _Watched, look: _Look, changes: int) -> bool:
+        """Give a job the workers of its share of the cluster as far as these are free; return whether they changed."""
+        current = look.current.replicas("worker")
+        workers = sharing.granted(uid_of(look.job_object), current)
+        if workers == current:
+            return False
+        target = with_workers(look.current, workers)
+        reason = Action((Reason.of("share", target=target.describe()),)).reason
+        return self._scale_to(watched, look, workers, reason, changes)
+
+    def _since_change_s(self, job_object: Mapping[str, Any]) -> float:
+        """Return the seconds since the last change of a running job."""
+        return self._now() - (seconds_of(annotations_of(job_object).get(APPLIED_AT)) or 0.0)
 
     def _gives_up_pending(self, watched: _Watched, look: _Look) -> bool:
         """Return whether workers are missing; those that do not come are given up."""
@@ -297,7 +332,7 @@ class Tuner:
         sentence = f"{running} of {asked.replicas} workers run."
         self._cannot(watched, look.job_object, "WorkersMissing", sentence)
         annotations = annotations_of(look.job_object)
-        waited_s = self._now() - (seconds_of(annotations.get(APPLIED_AT)) or 0.0)
+        waited_s = self._since_change_s(look.job_object)
         if running < asked.replicas and _count(annotations.get(SCALINGS)) and waited_s > _PENDING_S:
             reason = f"The others did not start within {waited_s:.0f} s."
             self._scale_to(watched, look, running, reason, _count(annotations.get(SCALINGS)))
@@ -324,6 +359,8 @@ class Tuner:
             sentence = "The cluster has written another number of workers, so it is left alone."
             self._cannot(watched, job_object, "SizesRewritten", sentence)
             return False
+        if self._sharing:
+            self._sharing.has_changed(uid_of(job_object), workers)
         executor.await_change(watched.handle, plan, self._now(), look.metrics.samples_trained, "scale")
         self._changed(watched, job_object, SCALED, sentence)
         return True

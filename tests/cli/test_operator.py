@@ -58,6 +58,25 @@ def test_one_turn_sizes_a_job_from_the_shipped_prior(server: StandIn, tmp_path: 
     assert json.loads(run("run", "--once", "--kubeconfig", kubeconfig, "--store", store, "-o", "json")) == []
 
 
+def test_shares_need_a_cluster(server: StandIn, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"^--share has no capacity to divide\. Add --cluster with a cluster file\.$"):
+        run("run", "--once", "--share", "--kubeconfig", server.kubeconfig(tmp_path))
+
+
+def test_jobs_share_the_cluster_of_a_file(server: StandIn, tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        server.create("BatchJob", "default", suspended("job", name))  # two cores each
+    cluster = tmp_path / "cluster.yaml"
+    cluster.write_text("hosts: [{kind: host, cpu: 3, memory: 64Gi}]\n")
+    words = ["run", "--once", "--kubeconfig", server.kubeconfig(tmp_path), "--share", "--cluster", str(cluster)]
+    shown = run(*words, "--store", f"sqlite:///{tmp_path}/none.db", "-o", "json")
+    assert sorted(each["message"][:20] for each in json.loads(shown)) == [
+        "It waits for capacit",
+        "Its sizes were left ",
+    ]
+    assert [server.objects["BatchJob", "default", name]["spec"]["suspend"] for name in "ab"].count(True) == 1
+
+
 def test_trial_jobs_are_measured_into_the_store(server: StandIn, tmp_path: Path) -> None:
     server.create("BatchJob", "default", suspended("job", **{TRIALS: "yes"}))
     store = f"sqlite:///{tmp_path}/trials.db"
