@@ -171,7 +171,7 @@ def own_planner(details: Details, python: Any) -> Figures:
         for servers in SERVERS:
             job, _, _ = drawn(rng, count)
             sizes = zip(job.model.tables.sizes(), job.model.tables.dims, job.model.tables.poolings, strict=True)
-            tables, whole = tuple(Table(*each) for each in sizes), ("table_wise",) * count
+            tables, whole = tuple(Table(rows, dim, int(ids)) for rows, dim, ids in sizes), ("table_wise",) * count
             cases.append(Case(len(cases), len(cases), "table_wise", tables, whole, 512, servers, True))
             jobs.append(job)
     (answer,) = run_task(python(), "place", [case.to_task() for case in cases], ranks=1, timeout_s=1200.0)

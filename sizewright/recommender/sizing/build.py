@@ -203,6 +203,7 @@ def prediction_of(selection: Selection) -> Prediction:
         time = _estimate(samples / value, samples / upper, samples / lower)
         cost = _estimate(cost_of(time.value, hourly), cost_of(time.lower, hourly), cost_of(time.upper, hourly))
     worker_bytes, ps_bytes = selection.predicted_bytes("worker"), selection.predicted_bytes("ps")
+    gpu_bytes = selection.gpu_bytes()
     return Prediction(
         throughput=_estimate(value, lower, upper),
         completion_time_s=time,
@@ -210,6 +211,7 @@ def prediction_of(selection: Selection) -> Prediction:
         price_per_hour=hourly,
         worker_memory_bytes=None if worker_bytes is None else int(worker_bytes),
         ps_memory_bytes=None if ps_bytes is None else int(ps_bytes),
+        device_memory_bytes=None if gpu_bytes is None else int(gpu_bytes),
         worker_oom_probability=_oom_probability(selection, "worker", worker_bytes),
         ps_oom_probability=_oom_probability(selection, "ps", ps_bytes),
         worker_utilization=_utilization(selection, "worker"),

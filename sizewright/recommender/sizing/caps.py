@@ -10,10 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sizewright.formatting import write_bytes, write_seconds
-from sizewright.recommender.sizing.gpu_trials import DeviceLimit, same_kind
+from sizewright.models.memory.device import DeviceMemory
+from sizewright.recommender.sizing.gpu_trials import DeviceLimit
 from sizewright.recommender.sizing.grid import Grid, choosable_range
 from sizewright.spec import Cluster, HostKind, Job
-from sizewright.spec.allocation import ANY_GPU
 from sizewright.spec.reason import Reason
 from sizewright.spec.wording import amounts
 
@@ -48,6 +48,15 @@ class CapInput:
     extrapolate: bool = False
     device_limits: Sequence[DeviceLimit] = ()
     """Of the trials in which the memory of a GPU ran out."""
+    device_memory: DeviceMemory | None = None
+    """Of a GPU, where trials or the description tell it."""
+
+    def usable_gpus(self, host: HostKind) -> Floats:
+        """Return the GPUs of a host that a worker may use (n,): all, or 0 where these are too small or others."""
+        if self.device_memory is None:
+            return np.full(len(self.grid), float(self.job.gpus_on(host)))
+        fits = self.device_memory.fits(host, self.grid.workers, self.grid.worker_gpu, self.grid.batch_size)
+        return np.where(fits, float(self.job.gpus_on(host)), 0.0)
 
 
 class CapResult(NamedTuple):
@@ -112,6 +121,33 @@ def within_device_memory(c: CapInput, remaining: Mask) -> CapResult:
     return CapResult(allowed, reason, "Lower the minimum of bounds.batch_size, or use GPUs with more memory.")
 
 
+def within_gpu_memory(c: CapInput, remaining: Mask) -> CapResult:
+    """Require that the GPUs of some kind of host hold the predicted batch and share of the tables of one of theirs."""
+    hosts = [host for host in c.cluster.hosts if host.count and c.job.gpus_on(host)] if c.cluster else []
+    if c.cluster is None or c.device_memory is None or not hosts:
+        return _no_limit(c)
+    sizes = (c.grid.workers, c.grid.worker_gpu, c.grid.batch_size)
+    allowed = np.any([c.device_memory.fits(host, *sizes) for host in hosts], axis=0)
+    if allowed.all():
+        return _no_limit(c)
+    needs = np.min([c.device_memory.bytes_on(host, *sizes) for host in hosts], axis=0)[~allowed]
+    reason = Reason.of(
+        "gpu_memory",
+        cluster=c.cluster.name,
+        limit_bytes=max(host.gpu_memory_bytes or 0 for host in hosts),
+        needed_bytes=float(needs.min()),
+        needed_max_bytes=float(needs.max()),
+        described=bool(c.device_memory.described_bytes),
+        trials=c.device_memory.trials,
+    )
+    described = ", or correct model.tables if not all tables lie on GPUs" if c.device_memory.described_bytes else ""
+    return CapResult(
+        allowed,
+        reason,
+        f"Use GPUs with more memory, allow more of them in the bounds, or smaller batches{described}.",
+    )
+
+
 def within_hosts(c: CapInput, remaining: Mask) -> CapResult:
     """Require that every replica fits one host, and that all replicas fit the hosts of the cluster."""
     if c.cluster is None:
@@ -124,7 +160,7 @@ def within_hosts(c: CapInput, remaining: Mask) -> CapResult:
     workers = _Replicas(c.grid.workers, c.grid.worker_cpu, c.worker_memory_bytes, c.grid.worker_gpu)
     servers = _Replicas(c.grid.ps, c.grid.ps_cpu, c.ps_memory_bytes, np.zeros(len(c.grid)))
     allowed = np.asarray(_can_be_placed(c, workers, servers) | _can_be_placed(c, servers, workers))
-    host_sizes = np.array([(host.cpu, host.memory_bytes, _usable_gpus(c.job, host)) for host in hosts], float)
+    host_sizes = np.array([(host.cpu, host.memory_bytes, c.job.gpus_on(host)) for host in hosts], float)
 
     one_host = _Capacity(np.maximum(workers.resources, servers.resources), host_sizes.max(axis=0))
     if (allowed & remaining).any():
@@ -234,6 +270,7 @@ def _excesses(c: CapInput) -> Iterator[tuple[str, Floats]]:
 CAPS: tuple[tuple[str, Cap], ...] = (
     ("memory bounds", within_memory_bounds),
     ("device memory", within_device_memory),
+    ("GPU memory", within_gpu_memory),
     ("hosts", within_hosts),
     ("quota", within_quota),
     (SUPPORTED_RANGE_CAP, within_supported_range),
@@ -312,16 +349,6 @@ class _Replicas(NamedTuple):
         return np.asarray(np.array([self.cpu, self.memory_bytes, self.gpu]) * (self.number > 0))
 
 
-def _usable_gpus(job: Job, host: HostKind) -> float:
-    """Return the GPUs of a host that a worker may use: all of them, or 0 if the job asks for another kind."""
-    wanted = job.bounds.worker.gpu
-    if host.gpu is None or (
-        wanted and ANY_GPU not in (wanted.kind, host.gpu.kind) and not same_kind(wanted.kind, host.gpu.kind)
-    ):
-        return 0.0
-    return float(host.gpu.count)
-
-
 def _can_be_placed(c: CapInput, first: _Replicas, second: _Replicas) -> Mask:
     """Return whether the `second` role fits next to the `first`, which is packed densely host by host (n,).
 
@@ -330,7 +357,7 @@ def _can_be_placed(c: CapInput, first: _Replicas, second: _Replicas) -> Mask:
     to_place = first.number
     room = np.zeros(len(first.number))  # for replicas of the second role
     for host in c.cluster.hosts if c.cluster else ():
-        gpus = _usable_gpus(c.job, host)
+        gpus = c.usable_gpus(host)
         per_host = _replicas_per_host(host.cpu, host.memory_bytes, gpus, first)
         full_hosts = np.minimum(host.count, np.where(per_host > 0, to_place // np.maximum(per_host, 1), 0))
         on_partial = np.where((full_hosts < host.count) & (per_host > 0), to_place - full_hosts * per_host, 0.0)

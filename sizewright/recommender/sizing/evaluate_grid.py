@@ -14,6 +14,7 @@ from sizewright.datasets.trials.trial import Trial
 from sizewright.models._base import BaseThroughputModel
 from sizewright.models.memory._base import MemoryForecast
 from sizewright.models.memory.command import CommandMemory
+from sizewright.models.memory.device import DeviceMemory
 from sizewright.models.memory.memory_model import DEFAULT_BASES, Bases, MemoryModel, table_bytes
 from sizewright.models.table import AXES, as_columns
 from sizewright.recommender.sizing.caps import CapInput, Ruling, apply_caps
@@ -79,6 +80,7 @@ def evaluate_grid(
     peaks = list(run_peaks(runs))
     observations = [*trials, *peaks]
     memory = CommandMemory.fit(job, observations) if job.command else MemoryModel.fit(job, observations, bases)
+    device_memory = DeviceMemory.fit(job, trials)
     embedding_bytes = 0.0 if job.command else float(table_bytes(job))
     supported_ranges = _with_prior_ranges(measured_ranges(trials), model.prior_ranges)
     scorer = Scorer(job, model, memory, embedding_bytes, unknown_cores=unknown_cores, cluster=cluster)
@@ -95,6 +97,7 @@ def evaluate_grid(
         latest_time_s=scored.latest_time_s,
         extrapolate=extrapolate,
         device_limits=device_limits,
+        device_memory=device_memory if device_memory.known else None,
     )
     prices_replicas = scorer.prices_replicas(scored.grid)
     evaluation = GridEvaluation(scorer, memory, scored, cap_input, *apply_caps(cap_input), len(peaks), prices_replicas)

@@ -11,6 +11,7 @@ from sizewright.errors import InputError
 from sizewright.recommender.sizing.build import allocation_of, evidence_of_selection, prediction_of
 from sizewright.recommender.sizing.caps import beyond_supported
 from sizewright.recommender.sizing.grid import Grid
+from sizewright.recommender.sizing.reasons import gpu_memory_reason
 from sizewright.recommender.sizing.request import SizingRequest
 from sizewright.recommender.sizing.result import Fitted, Selection
 from sizewright.recommender.sizing.scoring import assumed_cores
@@ -141,6 +142,7 @@ def _reasons(asked: Selection, predicted: Prediction, recommended: Selection | N
     for role, probability in (("worker", predicted.worker_oom_probability), ("ps", predicted.ps_oom_probability)):
         if probability is not None and probability > _OOM_PROBABILITY:
             yield Reason.of("may_run_out_of_memory", role=role, probability=probability)
+    yield from gpu_memory_reason(asked)
     if not evaluation.allowed[row]:
         yield evaluation.rulings[-1].result.reason.adding(not_allowed=True)
     for reason in beyond_supported(evaluation.cap_input, row):
