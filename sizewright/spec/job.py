@@ -284,8 +284,8 @@ class Job(Record):
         """Raise JobError if the built-in engine cannot train the tables as they are described."""
         if self.command is None and (beyond := self.model.beyond_engine):
             raise JobError(
-                f"{self.name} has {beyond}, but the built-in engine trains float32 tables with model.optimizer and whole "
-                "numbers of ids a sample only.",
+                f"{self.name} has {beyond}, but the built-in engine only trains float32 tables with model.optimizer "
+                "and whole numbers of ids a sample.",
                 "Leave model.tables.dtype and model.tables.optimizer out and round model.tables.pooling, or train your "
                 "own code as a command.",
             )

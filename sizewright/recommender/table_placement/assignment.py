@@ -190,7 +190,9 @@ def _solve(
     proven = float(answer.mip_dual_bound or 0.0) * scale
     if answer.x is None:
         return None, proven
-    return np.argmax(answer.x[:-1].reshape(parts, servers), axis=1).astype(np.int64), proven
+    server = np.argmax(answer.x[:-1].reshape(parts, servers), axis=1).astype(np.int64)
+    fits = np.bincount(server, sizes, servers).max() <= capacity  # HiGHS allows a millionth more
+    return (server if fits else None), proven
 
 
 def _peak(server: Ints, loads: Floats, servers: int) -> float:

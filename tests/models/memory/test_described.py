@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sizewright.datasets.trials.trial import Trial
+from sizewright.errors import JobError
 from sizewright.formatting import GIB, MIB
 from sizewright.models.memory.described import DescribedMemory
 from sizewright.models.memory.memory_model import MARGIN, table_bytes
@@ -126,3 +127,26 @@ def test_tables_that_fit_on_no_number_of_workers() -> None:
     answer = report(command(bounds=bounds), [])
     assert not answer.fits
     assert {option.reason for option in answer.workers} == {"more than bounds.worker.memory"}
+
+
+def test_data_types_of_rows_are_told() -> None:
+    assert (
+        "Rows are float16, their optimizer state is float32"
+        in report(command(TABLES | {"dtype": "float16"}), []).assumptions[1]
+    )
+    mixed = report(command(TABLES | {"dtype": ["float32", "int8", "float32"]}), []).assumptions[1]
+    assert mixed.startswith("Rows are float32 or int8, a row of int8 has a scale and an offset of 4 bytes each, their")
+    assert report(command(), []).assumptions[1].startswith("Rows and their optimizer state are float32")
+
+
+def test_mean_ids_of_a_description_may_be_decimals() -> None:
+    assert report(command(TABLES | {"pooling": [2.5, 1, 0.5]}), []).tables[0].pooling == 2.5
+    built_in = Job.model_validate({"model": {"tables": TABLES | {"pooling": 2.5}}})
+    assert report(built_in, []).tables[0].pooling == 2.5
+    with pytest.raises(
+        JobError, match=r"model.tables.pooling 2.5, but the built-in engine only trains .* whole numbers"
+    ):
+        built_in.check_trainable()
+    whole = Job.model_validate({"model": {"tables": {"count": 3, "rows": 10, "pooling": "2.0"}}})
+    assert whole.hash == Job.model_validate({"model": {"tables": {"count": 3, "rows": 10, "pooling": 2}}}).hash
+    whole.check_trainable()
