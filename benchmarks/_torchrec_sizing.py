@@ -5,15 +5,16 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import os
-import re
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import psutil
 
 import sizewright as sw
 from benchmarks._report import choose
@@ -23,10 +24,12 @@ from sizewright.errors import TrialError
 from sizewright.profiler.measure.measure import Timing
 from sizewright.profiler.measure.measure_command import measure_command
 from sizewright.profiler.series._base import TrialPoint
+from sizewright.profiler.series.space_filling import space_filling_allocations
+from sizewright.recommender.sizing.grid import Grid
 from sizewright.recommender.sizing.request import SizingRequest
-from sizewright.recommender.sizing.select import recommend_with_model
-from sizewright.runtime.plan_files import launch_plan
-from sizewright.spec import Allocation, Job
+from sizewright.recommender.sizing.select import choose as choose_allocation
+from sizewright.recommender.sizing.select import fit
+from sizewright.spec import Allocation, Job, Recommendation
 from sizewright.spec.objective import completion_time_s, cost_of, hourly_price, objective_value
 from sizewright.training.command.session import CommandSession
 from sizewright.training.session import Session
@@ -36,9 +39,10 @@ _FULL = Timing(min_s=6, max_s=12, target_se=0.01)
 TIMING = choose(_FULL, _FULL, BRIEF)
 SLOW_LINK = "100mbit"
 MEMORY = 2 * 2**30
-TRIALS = choose(8, 5, 3)
 REPEATS = choose(2, 1, 1)
-COUNTED_SAMPLES = choose(100_000, 60_000, 5_000)
+_COUNTED = ((1, 0.4, 512), (2, 0.4, 512), (1, 0.8, 1024), (2, 0.6, 256), (2, 0.8, 1024), (1, 0.6, 256))
+"""Workers, cores and batch size."""
+COUNTED = choose(_COUNTED, _COUNTED[:3], _COUNTED[:1])
 
 ENGINE_BATCHES = choose((512, 2048), (512, 2048), (512,))
 PAIRS = choose(4, 2, 1)
@@ -53,6 +57,23 @@ _SHAPE = (
      "nn.Linear(WIDTH + pairs, 512), nn.ReLU(), nn.Linear(512, 256), nn.ReLU(), nn.Linear(256, 1)"),
 )  # fmt: skip
 """What of the example becomes another shape."""
+_NOTES = (
+    ("done = 0\n", 'done = 0\nnotes = open("steps.txt", "w") if rank == 0 else None\n'),
+    ("    stop = stop_requested.clone()",
+     "    if notes:\n        print(time.monotonic(), done, file=notes, flush=True)\n    stop = stop_requested.clone()"),
+)  # fmt: skip
+"""What of the example lets it note its samples itself."""
+_TIMED = (
+    ("    loss_function(model(numbers, ids), labels).backward()\n    optimizer.step()\n",
+     "    loss = loss_function(model(numbers, ids), labels)\n    forward = time.perf_counter()\n    loss.backward()\n"
+     "    backward = time.perf_counter()\n    optimizer.step()\n"),
+    ("data_s=read - start, compute_s=time.perf_counter() - read)",
+     "data_s=read - start, pull_s=forward - read, compute_s=backward - forward,"
+     " push_s=time.perf_counter() - backward)"),
+)  # fmt: skip
+"""What of the example reports the phases of a step apart, in the places of those of the engine."""
+_ENGINE_PHASES = ("reading", "pulling", "computing", "pushing")
+_TORCHREC_PHASES = ("reading", "forward", "backward", "optimizer")
 _ENGINE: Mapping[str, Any] = {
     "name": "engine-shape",
     "model": {
@@ -116,12 +137,11 @@ def bottlenecks(details: Details, python: Callable[[], str]) -> Figures:
 
 
 def answer(details: Details, python: Callable[[], str]) -> Figures:
-    """Measure allocations of the TorchRec example, and compare the answer from half of them with the best of all.
+    """Measure a grid of allocations of the TorchRec example, and compare what is recommended with the best of all.
 
-    The half is a fractional factorial: each value of each axis is in four of its eight allocations.
-
-    The answer is the measured allocation whose predicted objective is lowest. The truth is the mean of the repeats, of
-    which no model has seen any.
+    The trials are those that the planner of `profile` picks, each moved to the nearest allocation of the grid, until
+    they are half of the grid; of the smaller grid of QUICK they are three quarters. The answer is that of `recommend`
+    with only the grid to choose from. The truth is the mean of the repeats, of which no model has seen any.
     """
     with scripts(python()) as folder:
         words = "python dlrm.py --batch-size {batch_size} --samples {samples}"
@@ -135,89 +155,181 @@ def answer(details: Details, python: Callable[[], str]) -> Figures:
             Allocation.of(workers, 0, cores, 1.0, batch, MEMORY, loaders=loaders)
             for workers in (1, 2) for cores in (0.4, 0.8) for loaders in (0, 1) for batch in (256, 1024)
         ]  # fmt: skip
-        grid = grid[:: choose(1, 2, 8)]
-        half = [allocation for i, allocation in enumerate(grid) if len(grid) <= 4 or i.bit_count() % 2 == 0]
-        seen = [trial_at(job, allocation) for allocation in half]
+        grid = grid[:: choose(1, 2, 4)]
+        picked = picked_by_planner(job, grid, choose(8, 6, 4))
+        seen = [trial_at(job, allocation) for allocation in picked]
         truth = [
             float(np.mean([trial_at(job, allocation).throughput or 0.0 for _ in range(REPEATS)])) for allocation in grid
         ]
-    known = [trial for trial in seen if trial.usable]
-    _, model = recommend_with_model(SizingRequest(job, known))
-    if model is None:
+    fitted = fit(SizingRequest(job, [trial for trial in seen if trial.usable]))
+    if isinstance(fitted, Recommendation):
+        print(fitted, flush=True)
         return {"answer_allocations": float(len(grid)), "regret": float("inf")}
-    predicted = np.asarray(model.predict(grid), float)
-    chosen = int(np.argmin(objectives(job, grid, predicted)))
-    true = objectives(job, grid, np.array(truth))
+    evaluation = fitted.evaluations[0]
+    only_grid = evaluation.of(evaluation.scorer.score(rows_of(grid), worker_memory_bytes=MEMORY))
+    choice = choose_allocation(fitted._replace(evaluations=[only_grid]))
+    if isinstance(choice, Recommendation):
+        print(choice, flush=True)
+        return {"answer_allocations": float(len(grid)), "regret": float("inf")}
+    target = choice.scored.grid.rows[choice.chosen]
+    (chosen,) = np.flatnonzero((rows_of(grid).rows == target).all(axis=1))
+    predicted, true = only_grid.scored.throughput, objectives(job, grid, np.array(truth))
     details["answer"] = [
-        {"allocation": allocation.describe(), "predicted": float(ours), "measured": real}
+        {"allocation": allocation.describe(), "trial": allocation in picked, "predicted": float(ours), "measured": real}
         for allocation, ours, real in zip(grid, predicted, truth, strict=True)
     ]
     return {
         "answer_allocations": float(len(grid)),
+        "answer_trials": float(len(picked)),
         "regret": float(true[chosen] / true.min() - 1),
         "prediction_error": float(np.median(np.abs(predicted / np.array(truth) - 1))),
     }
 
 
+def picked_by_planner(job: Job, grid: Sequence[Allocation], count: int) -> list[Allocation]:
+    """Return so many allocations of the grid: those nearest to the ones that the planner of `profile` asks for."""
+    cells = rows_of(grid).rows[:, [0, 2, 4, 6]]
+    spans = np.ptp(np.log1p(cells), axis=0)
+    picked: list[Allocation] = []
+    for asked in range(count, 8 * count):
+        picked = []
+        for allocation in space_filling_allocations(job, 2.0, asked):
+            wanted = rows_of([allocation]).rows[:, [0, 2, 4, 6]]
+            distances = (np.abs(np.log1p(cells) - np.log1p(wanted)) / np.maximum(spans, 1e-9)).sum(axis=1)
+            nearest = grid[int(np.argmin(distances))]
+            picked += [nearest] if nearest not in picked and len(picked) < count else []
+        if len(picked) == count:
+            break
+    return picked
+
+
+def rows_of(allocations: Sequence[Allocation]) -> Grid:
+    """Return allocations of workers alone as a grid."""
+    workers = [allocation.worker[0] for allocation in allocations]
+    columns = (
+        [group.replicas for group in workers], np.zeros(len(workers)), [group.cpu for group in workers],
+        np.ones(len(workers)), [allocation.batch_size for allocation in allocations], np.zeros(len(workers)),
+        [allocation.loaders or 0 for allocation in allocations],
+    )  # fmt: skip
+    return Grid(*(np.array(column, float) for column in columns))
+
+
 def counted(details: Details, python: Callable[[], str]) -> Figures:
-    """Run the TorchRec example, and compare the samples that Sizewright counted with those that the script printed."""
+    """Compare the throughput of trials with the rate that the TorchRec example notes itself, by its own clock.
+
+    Rank 0 of a copy of the script writes the time and the samples of all ranks after each step. Its rate is that of the
+    last seconds, as many as the trial measured.
+    """
+    rows: list[dict[str, object]] = []
+    errors: list[float] = []
     with scripts(python()) as folder:
+        changed(folder, "noted.py", _NOTES)
         job = Job.model_validate({
             "name": "torchrec",
-            "command": {"run": "python dlrm.py --batch-size {batch_size} --samples {samples}", "folder": str(folder)},
-            "training": {"batch_size": 512, "samples": COUNTED_SAMPLES, "sync": "sync"},
+            "command": {"run": "python noted.py --batch-size {batch_size} --samples {samples}", "folder": str(folder)},
+            "training": {"batch_size": 512, "samples": 20_000_000, "sync": "sync"},
         })  # fmt: skip
-        own = os.getcwd()
-        os.chdir(folder)  # where the logs go
-        try:
-            outcome = sw.run(launch_plan(job, Allocation.of(2, 0, 0.6, 1.0, 512, MEMORY)), record=False)
-        finally:
-            os.chdir(own)
-        texts = [log.read_text() for log in Path(folder, "sizewright-logs").rglob("worker-0.log")]
-        (printed,) = [int(match[1]) for text in texts if (match := re.search(r"^trained (\d+) samples$", text, re.M))]
-    details["counted"] = {"script": printed, "sizewright": outcome.samples}
-    return {"throughput_error": abs(outcome.samples / printed - 1)}
+        for workers, cores, batch in COUNTED:
+            trial = trial_at(job, Allocation.of(workers, 0, cores, 1.0, batch, MEMORY))
+            at_s, samples = np.loadtxt(folder / "steps.txt", ndmin=2).T
+            window = at_s >= at_s[-1] - (trial.duration_s or 0.0)
+            own = float(np.ptp(samples[window]) / np.ptp(at_s[window]))
+            errors.append(abs((trial.throughput or np.nan) / own - 1))
+            rows.append(
+                {"workers": workers, "cores": cores, "batch_size": batch, "own": own, "trial": trial.throughput}
+            )
+            print(f"{rows[-1]}", flush=True)
+    details["counted"] = rows
+    return {
+        "throughput_trials": float(len(errors)),
+        "throughput_error": float(np.median(errors)),
+        "throughput_error_worst": max(errors),
+    }
 
 
 def engine(details: Details, python: Callable[[], str]) -> Figures:
-    """Compare the samples per CPU second of the built-in engine and of TorchRec on one shape, in pairs.
+    """Compare the samples/s of the built-in engine and of TorchRec on one shape, each on one pinned core, in pairs.
 
-    The shape is 26 tables of 110,000 rows and 16 dimensions with MLPs of 512 and 256. A CPU second counts wherever it
-    is spent: by the worker, the PS, or the rank, each limited to one core.
+    The shape is 26 tables of 110,000 rows and 16 dimensions with MLPs of 512 and 256. Worker and PS of the engine share
+    the core; TorchRec has one rank on it. The shares say where the time of a step goes: for the engine reading, pulling
+    rows, computing and pushing gradients; for TorchRec reading, the forward pass, the backward pass with the update of
+    the tables, and the optimizer of the dense weights.
     """
     rows: list[dict[str, object]] = []
     ratios: list[float] = []
+    figures: Figures = {}
     with scripts(python()) as folder:
-        text = (folder / "dlrm.py").read_text()
-        for before, after in _SHAPE:
-            assert before in text, before
-            text = text.replace(before, after)
-        (folder / "shape.py").write_text(text)
+        changed(folder, "shape.py", (*_SHAPE, *_TIMED))
         for batch in ENGINE_BATCHES:
             ours = Job.model_validate({**_ENGINE, "training": {"batch_size": batch, "samples": 10**9}})
             run = "python shape.py --batch-size {batch_size} --samples {samples}"
             training = {"batch_size": batch, "samples": 10**9, "sync": "sync"}
             theirs = Job.model_validate({"command": {"run": run, "folder": str(folder)}, "training": training})
+            pairs: list[tuple[Trial, Trial]] = []
             for _ in range(PAIRS):
-                with Session(ours) as session:
+                with Session(ours) as session, pinned("ray::"):
                     own = measure_valid(session, TrialPoint(Allocation.of(1, 1, 1.0, 1.0, batch)), TIMING)
-                other = trial_at(theirs, Allocation.of(1, 0, 1.0, 1.0, batch, MEMORY))
-                per_core = [(trial.throughput or 0.0) / (trial.cores_used or 1.0) for trial in (own, other)]
-                ratios.append(per_core[0] / per_core[1])
+                with pinned("shape.py"):
+                    pairs.append((own, trial_at(theirs, Allocation.of(1, 0, 1.0, 1.0, batch, MEMORY))))
+                rates = [trial.throughput or 0.0 for trial in pairs[-1]]
+                ratios.append(rates[0] / rates[1])
                 rows.append({
-                    "batch_size": batch, "samples_per_core_s": per_core,
-                    "trials": [each.model_dump(mode="json", exclude_none=True) for each in (own, other)],
+                    "batch_size": batch, "samples_per_s": rates,
+                    "trials": [each.model_dump(mode="json", exclude_none=True) for each in pairs[-1]],
                 })  # fmt: skip
-                print(f"batch {batch}: {per_core[0]:,.0f} and {per_core[1]:,.0f} samples per CPU second", flush=True)
+                print(f"batch {batch}: {rates[0]:,.0f} and {rates[1]:,.0f} samples/s on one core", flush=True)
+            figures[f"engine_over_torchrec_{batch}"] = float(np.exp(np.mean(np.log(ratios[-PAIRS:]))))
+            for side, of_side in zip(("engine", "torchrec"), zip(*pairs, strict=True), strict=True):
+                for phase, share in shares(of_side, _ENGINE_PHASES if side == "engine" else _TORCHREC_PHASES).items():
+                    figures[f"{side}_{phase}_share_{batch}"] = share
     details["engine"] = rows
-    half = len(ratios) // len(ENGINE_BATCHES)
-    return {
-        "engine_over_torchrec": float(np.exp(np.mean(np.log(ratios)))),
-        **{
-            f"engine_over_torchrec_{batch}": float(np.exp(np.mean(np.log(ratios[i * half : (i + 1) * half]))))
-            for i, batch in enumerate(ENGINE_BATCHES)
-        },
-    }
+    return {"engine_over_torchrec": float(np.exp(np.mean(np.log(ratios)))), **figures}
+
+
+def shares(trials: Sequence[Trial], phases: Sequence[str]) -> Figures:
+    """Return the mean share of each phase in the steps of some trials."""
+    seconds = np.array([
+        [t.phase_data_s or 0.0, t.phase_pull_s or 0.0, t.phase_compute_s or 0.0, t.phase_push_s or 0.0] for t in trials
+    ])  # fmt: skip
+    of_steps = (seconds / seconds.sum(axis=1, keepdims=True)).mean(axis=0)
+    return dict(zip(phases, map(float, of_steps), strict=True))
+
+
+@contextlib.contextmanager
+def pinned(name: str) -> Iterator[None]:
+    """Keep the processes that start under this one, and whose command line has a name, on the last core.
+
+    Raises RuntimeError if there was none.
+    """
+    core, over, seen = max(os.sched_getaffinity(0)), threading.Event(), set[int]()
+
+    def keep() -> None:
+        while not over.wait(0.1):
+            for process in psutil.Process().children(recursive=True):
+                with contextlib.suppress(psutil.Error, OSError):
+                    if any(name in word for word in process.cmdline()):
+                        for thread in process.threads():
+                            os.sched_setaffinity(thread.id, {core})
+                        seen.add(process.pid)
+
+    keeper = threading.Thread(target=keep)
+    keeper.start()
+    try:
+        yield
+    finally:
+        over.set()
+        keeper.join()
+    if not seen:
+        raise RuntimeError(f"no process with {name} was pinned")
+
+
+def changed(folder: Path, name: str, changes: Sequence[tuple[str, str]]) -> None:
+    """Write a copy of the TorchRec example with other text in some places."""
+    text = (folder / "dlrm.py").read_text()
+    for before, after in changes:
+        assert before in text, before
+        text = text.replace(before, after)
+    (folder / name).write_text(text)
 
 
 def objectives(job: Job, allocations: list[Allocation], rates: np.ndarray[Any, np.dtype[np.float64]]) -> Any:

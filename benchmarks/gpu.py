@@ -17,6 +17,7 @@ from benchmarks._report import SMOKE, choose, finish
 from benchmarks._trials import BRIEF
 from sizewright.datasets.trials.trial import Trial
 from sizewright.errors import TrialError
+from sizewright.models.memory.device import DeviceMemory
 from sizewright.profiler.measure.measure import Timing
 from sizewright.profiler.measure.measure_command import measure_command
 from sizewright.profiler.series._base import TrialPoint
@@ -77,7 +78,7 @@ def batches(details: dict[str, object]) -> Figures:
             errors.append(abs(expected.value / actual - 1))
             held.append(expected.lower <= actual <= expected.upper)
             print(f"{tables}, batch {batch}: predicted {expected}, measured {actual:,.0f}", flush=True)
-        memory_errors += held_out_memory_errors({batch: measured[batch][1] for batch in known})
+        memory_errors += held_out_memory_errors(job, list(known.values()))
     details["batches"] = rows
     return {
         "batch_error": float(np.median(errors)),
@@ -87,16 +88,18 @@ def batches(details: dict[str, object]) -> Figures:
     }
 
 
-def held_out_memory_errors(rows: Mapping[int, Mapping[str, object]]) -> list[float]:
-    """Return the errors of a straight line in the batch size, fitted to every second row, at the other rows."""
-    known = {
-        batch: float(str(row["device_memory_bytes"])) for batch, row in rows.items() if "device_memory_bytes" in row
-    }
-    training = list(known)[::2]
-    if len(training) < 2:
+def held_out_memory_errors(job: Job, trials: Sequence[Trial]) -> list[float]:
+    """Return the errors of the predicted memory of a GPU, fitted to every second trial, at the other trials."""
+    known = [trial for trial in trials if trial.device_memory_bytes]
+    if len(known) < 3:
         return []
-    line = np.polyfit(training, [known[batch] for batch in training], 1)
-    return [abs(float(np.polyval(line, batch)) / known[batch] - 1) for batch in list(known)[1::2]]
+    memory = DeviceMemory.fit(job, known[::2])
+    errors = []
+    for trial in known[1::2]:
+        sizes = (trial.workers, trial.worker_gpu or 1, trial.batch_size or job.training.batch_size)
+        (predicted,) = memory.gpu_bytes(*(np.array([float(size)]) for size in sizes))
+        errors.append(abs(predicted / (trial.device_memory_bytes or np.nan) - 1))
+    return errors
 
 
 def ranks(details: dict[str, object]) -> Figures:

@@ -189,13 +189,17 @@ def test_missing_job_file_is_refused(ask: Callable[[Any], Any], tmp_path: Path) 
 )
 @pytest.mark.parametrize(
     ("tables", "value"),
-    [({"dtype": "float16"}, "model.tables.dtype float16"), ({"optimizer": "lamb"}, "model.tables.optimizer lamb")],
+    [
+        ({"dtype": "float16"}, "model.tables.dtype float16"),
+        ({"optimizer": "lamb"}, "model.tables.optimizer lamb"),
+        ({"pooling": 2.5}, "model.tables.pooling 2.5"),
+    ],
 )
 def test_engine_refuses_tables_that_it_cannot_train(
-    train: Callable[[Any], Any], tables: dict[str, str], value: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    train: Callable[[Any], Any], tables: dict[str, object], value: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(JobError, match=f"job has {value}, but the built-in engine trains float32 tables"):
+    with pytest.raises(JobError, match=f"job has {value}, but the built-in engine only trains float32 tables"):
         train({"model": {"tables": tables}})
     assert not list(tmp_path.iterdir()), "no store was made"
 

@@ -19,14 +19,16 @@ import pytest
 import sizewright as sw
 from sizewright.errors import EngineError
 from sizewright.executors import get_executor
+from sizewright.profiler.torchrec import calibrate as calibrating
 from sizewright.profiler.torchrec.calibrate import _run_estimates, _times_by_cost
 from sizewright.profiler.torchrec.cases import draw_cases
 from sizewright.profiler.torchrec.fit import constants_of, prior_costs, step_times
 from sizewright.profiler.torchrec.ranks import run_task
 from sizewright.runtime.plan_files import launch_plan
 from sizewright.spec import Allocation
+from tests.helpers.real_servers import free_port
 from tests.helpers.torchrec_calibrations import PROBES
-from tests.helpers.torchrec_environment import make_environment
+from tests.helpers.torchrec_environment import shared_environment
 
 ROOT = Path(__file__).parents[1]
 EXAMPLES = ROOT / "examples" / "torchrec"
@@ -34,8 +36,8 @@ pytestmark = [pytest.mark.long, pytest.mark.timeout(900)]
 
 
 @pytest.fixture(scope="module")
-def environment(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make_environment(tmp_path_factory.mktemp("torchrec"))
+def environment() -> Path:
+    return shared_environment()
 
 
 @pytest.fixture
@@ -165,17 +167,49 @@ print(*sorted(plan.plan[""]))
 """
 
 
-def test_a_calibration_estimates_better_and_its_file_plans(environment: Path, tmp_path: Path) -> None:
+def test_a_calibration_estimates_better_and_its_file_plans(
+    environment: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(calibrating, "MAX_ROUNDS", 2)  # the page of the documentation runs the command as users do
     python, written = environment / "python", tmp_path / "calibrated_planner.py"
-    done = sizewright("calibrate", "torchrec", "--python", python, "--plans", "12", "--write", written, "-o", "json")
-    calibration = json.loads(done.stdout)
-    assert len(calibration["plans"]) == 12
-    assert sum(plan["held_out"] for plan in calibration["plans"]) == 6
-    assert calibration["calibrated_error"] < calibration["default_error"]
-    assert all(value >= 0 for value in calibration["constants"].values())
-    assert all(plan["measured_peak_bytes"] > 0 for plan in calibration["plans"])
+    calibration = sw.calibrate_torchrec(python=python, plans=12, write=written)
+    assert len(calibration.plans) == 12
+    assert sum(plan.held_out for plan in calibration.plans) == 6
+    assert calibration.calibrated_error < calibration.default_error
+    assert all(value >= 0 for value in calibration.constants.values())
+    assert all(plan.measured_peak_bytes > 0 for plan in calibration.plans)
     planned = subprocess.run([python, "-c", PLAN], cwd=tmp_path, capture_output=True, text=True, timeout=120)
     assert planned.stdout == "item shop user\n", planned.stderr
+
+
+def test_a_placement_of_whole_tables_becomes_a_plan_by_the_lines_of_the_page(folder: Path, environment: Path) -> None:
+    page = (ROOT / "docs" / "torchrec.md").read_text(encoding="utf-8").split("## Place whole tables")[1]
+    (job,) = re.findall(r"^```yaml\n(name: my-tables.*?)^```", page, re.DOTALL | re.MULTILINE)
+    (lines,) = re.findall(r"^```text\n(import json.*?)^```", page, re.DOTALL | re.MULTILINE)
+    (folder / "my-tables.yaml").write_text(job)
+    placed = sizewright(
+        "place", folder / "my-tables.yaml", "--servers", "2", "--memory", "1Gi", "--whole", "-o", "json"
+    )
+    (folder / "placement.json").write_text(placed.stdout)
+    script = (folder / "dlrm.py").read_text()
+    default = 'model = DistributedModelParallel(model, device=torch.device("cpu"))\n'
+    assert default in script
+    shown = 'print("ranks", *(spec.ranks[0] for spec in of_tables.values()), flush=True)\n'
+    (folder / "dlrm.py").write_text(script.replace(default, lines + shown))
+    port = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2"}
+    command = [environment / "python", "dlrm.py", "--samples", "5000"]
+    ranks = [
+        subprocess.Popen(
+            command, cwd=folder, env=os.environ | port | {"RANK": rank, "LOCAL_RANK": rank}, text=True,
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+        )
+        for rank in ("0", "1")
+    ]  # fmt: skip
+    outputs = [rank.communicate(timeout=120)[0] for rank in ranks]
+    assert "trained 5120 samples" in outputs[0], outputs
+    servers = json.loads(placed.stdout)["servers"]
+    rank_of = {part["table"]: server["server"] for server in servers for part in server["parts"]}
+    assert "ranks " + " ".join(str(rank_of[table]) for table in range(4)) in outputs[0]
 
 
 def test_estimates_of_the_real_planner_are_the_fitted_ones(environment: Path) -> None:

@@ -10,7 +10,7 @@ from sizewright.api.inputs import counted_job, load_job
 from sizewright.errors import InputError
 from sizewright.recommender.table_placement.place import place_tables as place
 from sizewright.spec import Job, TablePlacement
-from sizewright.spec.units import QuantityError, parse_bytes, parse_number
+from sizewright.spec.units import QuantityError, parse_bytes, parse_count, parse_number
 
 if TYPE_CHECKING:
     from sizewright.api._records import JobLike
@@ -83,10 +83,10 @@ def _read_loads(path: str | Path) -> dict[int, float]:
     found: dict[int, float] = {}
     for table, load in zip(frame["table"], frame["load"], strict=True):
         try:
-            number, value = parse_number(str(table)), parse_number(str(load))
+            number, value = parse_count(str(table)), parse_number(str(load))
         except QuantityError as error:
-            raise InputError(f"{path}: {error}.", "Write numbers.") from None
+            raise InputError(f"{path}: {error}.", "Write the number of a table, from 0, and its load.") from None
         if number in found:
-            raise InputError(f"{path} has table {number:g} twice.", "Give each table one load.")
-        found[int(number)] = value
+            raise InputError(f"{path} has table {number} twice.", "Give each table one load.")
+        found[number] = value
     return found

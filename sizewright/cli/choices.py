@@ -27,7 +27,7 @@ MODEL_GROUP = "sizewright.models"
 POLICY_GROUP = "sizewright.allocators"
 SCHEMAS = (
     "job", "cluster", "recommendation", "plan", "trial", "memory", "prediction", "rails", "jobs", "division",
-    "simulation", "checkup",
+    "simulation", "checkup", "table-placement", "torchrec-calibration",
 )  # fmt: skip
 RECLAIMS = ("least-cost", "smallest-count", "random", "exact")
 SPEEDS = ("known", "learned")

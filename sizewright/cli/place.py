@@ -77,4 +77,5 @@ def print_placement(console: Console, placement: TablePlacement) -> None:
     )
     if placement.split:
         console.print(f"{format_count(len(placement.split), 'table')} split by rows.")
-    console.print(f"assumes: The load of a table is {placement.load_of}.", style="dim")
+    for text in placement.assumptions:
+        console.print(f"assumes: {text}", style="dim")

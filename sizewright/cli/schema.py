@@ -38,6 +38,8 @@ def schema(
         "memory": "MemoryReport",
         "prediction": "PredictionAnswer",
         "simulation": "SimulationAnswer",
+        "table-placement": "TablePlacement",
+        "torchrec-calibration": "TorchrecCalibration",
     }
     record = Trial if kind == "trial" else getattr(spec, names.get(kind, kind.capitalize()))
     json_schema = record.model_json_schema(mode="validation" if kind in _INPUTS else "serialization")

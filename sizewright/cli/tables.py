@@ -312,7 +312,7 @@ def _describe_total(predicted: Prediction) -> str:
 def print_memory(console: Console, report: MemoryReport) -> None:
     """Print the memory of each table, then of each number of PS."""
     ranges = any(t.rows_lower != t.rows_upper for t in report.tables)
-    shapes = len({(t.dim, t.pooling) for t in report.tables}) > 1 or report.tables[0].pooling > 1
+    shapes = len({(t.dim, t.pooling) for t in report.tables}) > 1 or report.tables[0].pooling != 1
     kinds = {(t.dtype, t.optimizer or report.optimizer) for t in report.tables} != {("float32", report.optimizer)}
     table = DataTable(
         f"{report.job}: memory of the tables ({report.optimizer})",
@@ -322,7 +322,7 @@ def print_memory(console: Console, report: MemoryReport) -> None:
     )  # fmt: skip
     for t in report.tables:
         ends = [f"{t.rows_lower:,}–{t.rows_upper:,}" if t.rows_lower != t.rows_upper else "–"] if ranges else []
-        shape = [str(t.dim), str(t.pooling)] if shapes else []
+        shape = [str(t.dim), f"{t.pooling:g}"] if shapes else []
         shape += [t.dtype, t.optimizer or report.optimizer] if kinds else []
         sizes = (t.weight_bytes, t.state_bytes, t.index_bytes, t.total_bytes)
         table.add_row(str(t.table), f"{t.rows:,}", *ends, *shape, *(format_bytes(size) for size in sizes))

@@ -33,6 +33,15 @@ class Gpu(Record):
         return format_count(self.count, "GPU") if self.kind == ANY_GPU else f"{self.count} {self.kind}"
 
 
+def same_kind(one: str, other: str) -> bool:
+    """Return whether two names are of one kind of GPU, as `h100` and `NVIDIA-H100-80GB-HBM3` are.
+
+    The words of one are all among those of the other.
+    """
+    words = [set(re.split(r"[^a-z0-9]+", name.lower())) for name in (one, other)]
+    return words[0] <= words[1] or words[1] <= words[0]
+
+
 def read_gpus(value: Any) -> Any:
     """Expand `2` and `a100:2` into a mapping, and 0 into None."""
     text = str(value).strip() if isinstance(value, (int, str)) and not isinstance(value, bool) else ""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, Any
 
 from pydantic import ConfigDict, Field, ValidationInfo, field_validator, model_validator
@@ -45,6 +46,9 @@ def _short_gpu_bounds(_: Any) -> dict[str, Any]:
 
 
 def _gpu_bounds(value: Any) -> Any:
+    named = value if isinstance(value, (list, tuple)) else value.get("kind") if isinstance(value, Mapping) else ()
+    if isinstance(named, (list, tuple)) and any(isinstance(kind, str) and kind[:1].isalpha() for kind in named):
+        raise ValueError("kinds of GPUs are not mixed; name one, such as {kind: a100, count: [1, 8]}")
     return {"count": value} if isinstance(value, (list, tuple)) else read_gpus(value)
 
 

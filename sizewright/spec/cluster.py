@@ -86,9 +86,3 @@ class Cluster(Record):
     def largest_memory_bytes(self) -> int:
         """Memory of the largest host, in bytes."""
         return max((host.memory_bytes for host in self.hosts if host.count), default=0)
-
-    @property
-    def largest_gpu_memory_bytes(self) -> int | None:
-        """Memory of all GPUs of the host that has most of it, in bytes; None where no host with GPUs says it."""
-        known = [host.gpu_memory_bytes * host.gpu.count for host in self.hosts if host.gpu and host.gpu_memory_bytes]
-        return max(known, default=None)

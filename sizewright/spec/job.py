@@ -15,8 +15,9 @@ from sizewright.redaction import without_passwords
 from sizewright.spec._base import OPTIONS, Record, load_yaml, parse
 from sizewright.spec._paths import absolute, absolute_pattern, folder_of
 from sizewright.spec._shorthand import BY_INTERVAL, JOB_NAME, NAMESPACE, PLATFORM_NAME
-from sizewright.spec.allocation import Allocation, Group
+from sizewright.spec.allocation import ANY_GPU, Allocation, Group, same_kind
 from sizewright.spec.bounds import MAX_REPLICAS, NO_REPLICAS, BatchSize, Bounds, Loaders
+from sizewright.spec.cluster import HostKind
 from sizewright.spec.command import Command
 from sizewright.spec.identity import hashes
 from sizewright.spec.model import FIRST_CRITEO_ROWS, Model
@@ -292,6 +293,15 @@ class Job(Record):
             return allocation
         return allocation.model_copy(update={"batch_size": self.batch_size_for(allocation.replicas("worker"))})
 
+    def gpus_on(self, host: HostKind) -> int:
+        """Return the GPUs of a host that a worker may use: all of them, or 0 if the bounds name another kind."""
+        wanted = self.bounds.worker.gpu
+        if host.gpu is None or (
+            wanted and ANY_GPU not in (wanted.kind, host.gpu.kind) and not same_kind(wanted.kind, host.gpu.kind)
+        ):
+            return 0
+        return host.gpu.count
+
     def loaders_at(self, allocation: Allocation) -> int:
         """Return the loader processes of a worker at an allocation."""
         return self.training.loaders if allocation.loaders is None else allocation.loaders
@@ -300,8 +310,10 @@ class Job(Record):
         """Raise JobError if the built-in engine cannot train the tables as they are described."""
         if self.command is None and (beyond := self.model.beyond_engine):
             raise JobError(
-                f"{self.name} has {beyond}, but the built-in engine trains float32 tables with model.optimizer only.",
-                "Leave model.tables.dtype and model.tables.optimizer out, or train your own code as a command.",
+                f"{self.name} has {beyond}, but the built-in engine only trains float32 tables with model.optimizer "
+                "and whole numbers of ids a sample.",
+                "Leave model.tables.dtype and model.tables.optimizer out and round model.tables.pooling, or train your "
+                "own code as a command.",
             )
 
     @property

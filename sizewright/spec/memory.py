@@ -26,7 +26,7 @@ class TableMemory(Record):
     state_bytes: int
     index_bytes: int
     dim: int | None = Field(default=None, description="embedding dimension")
-    pooling: int = Field(default=1, description="ids that a sample has in it")
+    pooling: float = Field(default=1, description="mean ids that a sample has in it")
     dtype: TableDtype = Field(default="float32", description="data type of its weights")
     optimizer: TableOptimizer | None = Field(default=None, description="optimizer of its weights")
 

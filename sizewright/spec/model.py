@@ -58,9 +58,10 @@ class Tables(Record):
     dim: Count | tuple[Count, ...] = Field(
         default=16, description="embedding dimension of each table: one number, or a list"
     )
-    pooling: Count | tuple[Count, ...] = Field(
+    pooling: Number | tuple[Number, ...] = Field(
         default=1,
-        description="ids a sample has in each table, whose rows are summed: one number (1: one-hot), or a list",
+        description="mean ids of a sample in each table, whose rows are summed (1: one-hot): one number, or a list; "
+        "the built-in engine trains whole numbers",
     )
     dtype: TableDtype | tuple[TableDtype, ...] = Field(
         default="float32",
@@ -73,18 +74,31 @@ class Tables(Record):
 
     counted: tuple[Count, ...] | None = Field(default=None, description="filled in by Sizewright for rows: from-data")
 
+    @field_validator("pooling")
+    @classmethod
+    def _whole_where_possible(cls, value: float | tuple[float, ...]) -> float | tuple[float, ...]:
+        """Return whole numbers as such, so that `2.0` is the same table as `2`."""
+        if isinstance(value, tuple):
+            return tuple(int(each) if each == int(each) else each for each in value)
+        return int(value) if value == int(value) else value
+
     @model_validator(mode="after")
     def _lists_match_count(self) -> Tables:
         for name in ("rows", "dim", "pooling", "dtype", "optimizer"):
             values = getattr(self, name)
             if isinstance(values, tuple) and len(values) != self.count:
                 raise ValueError(f"{name} lists {format_count(len(values), 'table')} but count is {self.count}")
-        for name, highest in (("rows", _MAX_ROWS), ("dim", _MAX_DIM), ("pooling", _MAX_POOLING)):
+        if any(not 0 < pooling <= _MAX_POOLING for pooling in self.poolings):
+            wrong = next(pooling for pooling in self.poolings if not 0 < pooling <= _MAX_POOLING)
+            raise ValueError(f"pooling must be above 0 and at most {_MAX_POOLING:,} for every table, got {wrong:,}")
+        for name, highest in (("rows", _MAX_ROWS), ("dim", _MAX_DIM)):
             values = getattr(self, name)
             for value in () if isinstance(values, str) else _listed(values, 1):
                 if not 1 <= value <= highest:
                     raise ValueError(f"{name} must be 1 to {highest:,} for every table, got {value:,}")
         if self.rows == "criteo-kaggle" and self.count != len(CRITEO_KAGGLE_ROWS):
+            if "rows" not in self.model_fields_set:
+                raise ValueError(f"count is {self.count}, but rows are missing: give the rows of each table")
             raise ValueError(f"criteo-kaggle has {len(CRITEO_KAGGLE_ROWS)} tables but count is {self.count}")
         return self
 
@@ -99,8 +113,8 @@ class Tables(Record):
         return _listed(self.dim, self.count)
 
     @property
-    def poolings(self) -> tuple[int, ...]:
-        """The ids that a sample has in each table."""
+    def poolings(self) -> tuple[float, ...]:
+        """The mean ids that a sample has in each table."""
         return _listed(self.pooling, self.count)
 
     @property
@@ -110,8 +124,8 @@ class Tables(Record):
 
     @property
     def id_columns(self) -> tuple[int, ...]:
-        """The table of each column of ids: a table has as many neighbouring columns as its pooling."""
-        return tuple(table for table, pooling in enumerate(self.poolings) for _ in range(pooling))
+        """The table of each column of ids: a table has as many neighbouring columns as its pooling, a whole number."""
+        return tuple(table for table, pooling in enumerate(self.poolings) for _ in range(int(pooling)))
 
     def sizes(self, scale: float = 1.0) -> tuple[int, ...]:
         """Rows of each table after folding, times `scale` (at least one row each).
@@ -192,6 +206,8 @@ class Model(Record):
         """The key and the value that the built-in engine cannot train; empty where it can train the tables."""
         dtypes = [dtype for dtype in self.tables.dtypes if dtype != "float32"]
         optimizers = [optimizer for optimizer in self.table_optimizers if optimizer != self.optimizer.name]
+        if fractions := [pooling for pooling in self.tables.poolings if pooling != int(pooling)]:
+            return f"model.tables.pooling {fractions[0]:g}"
         if dtypes:
             return f"model.tables.dtype {dtypes[0]}"
         return f"model.tables.optimizer {optimizers[0]}" if optimizers else ""

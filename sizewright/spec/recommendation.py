@@ -43,6 +43,9 @@ class Prediction(Record):
     )
     worker_memory_bytes: int | None = Field(default=None, description="peak of a worker; absent where it is unknown")
     ps_memory_bytes: int | None = Field(default=None, description="peak of a PS; absent where it is unknown")
+    device_memory_bytes: int | None = Field(
+        default=None, description="peak of one GPU of a worker; absent where no trial measured one"
+    )
     worker_oom_probability: float | None = Field(default=None, description="that a worker breaks the memory asked for")
     ps_oom_probability: float | None = Field(
         default=None, description="that the fullest PS breaks the memory asked for"

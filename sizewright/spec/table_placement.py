@@ -45,6 +45,7 @@ class TablePlacement(Answer):
     gap: float = Field(description="no placement has a largest load that is lower by more than this share")
     split: tuple[int, ...] = Field(description="tables whose rows lie on several servers")
     load_of: str = Field(description="what the load of a table is")
+    assumptions: tuple[str, ...] = Field(default=(), description="what the placement assumes without evidence")
 
     def to_frame(self) -> pd.DataFrame:
         """Return one row per part of a table, in bytes."""

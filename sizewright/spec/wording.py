@@ -144,6 +144,18 @@ def _memory_bounds(values: Values) -> str:
     return f"replicas would need {' and '.join(needs)}; the bounds allow at most {' and '.join(limits)}"
 
 
+def _gpu_memory(values: Values) -> str:
+    least, most = (format_bytes(values[name]) for name in ("needed_bytes", "needed_max_bytes"))
+    needs = least if least == most else f"{least} to {most}"
+    sources = ["the described tables"] if values["described"] else []
+    sources += [_filled("{trials:count trial}", values)] if values["trials"] else []
+    return _filled(
+        f"each GPU would need {needs} by {' and '.join(sources)}, and those of {{cluster}} have at most "
+        "{limit_bytes:bytes}",
+        values,
+    )
+
+
 def _quota(values: Values) -> str:
     asked = amounts("needed", values)
     needs = f", and the smallest allocation asks for {asked}" if asked else ""
@@ -438,6 +450,7 @@ _CAPS: dict[str, str | Callable[[Values], str]] = {
     "no_limit": "nothing is limited",
     "memory_bounds": _memory_bounds,
     "device_memory": "the memory of a GPU ran out in {trials:count trial}, from batch size {batch_size} on",
+    "gpu_memory": _gpu_memory,
     "no_hosts": "cluster {cluster} has no host",
     "hosts": lambda v: (
         f"the hosts of {v['cluster']} cannot hold them (no host has more than {amounts('limit', v, _OR_MORE)})"
@@ -545,6 +558,7 @@ _TARGET: dict[str, str | Callable[[Values], str]] = {
     "spot_interruptions_unknown": (
         "Spot hosts of {kinds} are not used, since how often they are taken away is unknown (set interruptions_hour)."
     ),
+    "gpu_memory_predicted": "A GPU is predicted to use up to {bytes:bytes}, by {trials:count trial} that measured it.",
     "price_per_replica": (
         "Cost is computed with a price of {price:g} per replica-hour, since no trial records cores and the job sets no "
         "prices."

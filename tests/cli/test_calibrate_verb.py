@@ -76,6 +76,13 @@ def test_an_environment_without_torchrec_is_one_sentence(call: Call) -> None:
     assert "Install TorchRec" in result.err
 
 
+@pytest.mark.parametrize("program", ["/bin/ls", "/bin/true"])
+def test_a_program_that_is_no_python_is_told(call: Call, program: str) -> None:
+    result = call("calibrate", "torchrec", "--python", program)
+    assert result.code == 1
+    assert f"{program} is not a Python with TorchRec: Rank 0 of 1" in " ".join(result.err.split())
+
+
 def test_a_python_that_does_not_exist_is_named(call: Call) -> None:
     result = call("calibrate", "torchrec", "--python", "/no/such/python")
     assert result.code == 1

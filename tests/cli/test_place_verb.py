@@ -64,3 +64,38 @@ def test_faults_of_options(call: Call, example: Path, tmp_path: Path) -> None:
     command = tmp_path / "command.yaml"
     command.write_text("name: own\ncommand: {run: python train.py}\n")
     assert "Describe them beside the command" in call("place", str(command), "--servers", "2").err
+
+
+TIGHT = """
+name: tight
+command: {run: python train.py}
+model: {tables: {count: 5, rows: [3M, 3M, 2M, 2M, 2M], dim: 16, optimizer: sgd, pooling: [1.5, 2, 1, 0.25, 1]}}
+"""
+
+
+def test_tight_tables_are_placed_whole_and_split_ones_are_assumed_to_be_read_evenly(call: Call, tmp_path: Path) -> None:
+    path = tmp_path / "tight.yaml"
+    path.write_text(TIGHT)
+    placed = call("place", path, "--servers", "2", "--memory", "367Mi", "--whole")
+    assert placed.code == 0, placed.err
+    assert "read evenly" not in placed.out
+    split = call("place", path, "--servers", "2", "--memory", "366300Ki", "-o", "json")
+    assert split.code == 1
+    assert "have less" in split.err
+    three = json.loads(call("place", path, "--servers", "5", "-o", "json").out)
+    assert three["split"]
+    assert three["assumptions"][1].startswith("The rows of a split table are read evenly")
+    assert "assumes: The rows of a split table are read evenly" in " ".join(
+        call("place", path, "--servers", "5").out.split()
+    )
+
+
+@pytest.mark.parametrize("table", ["0.5", "1.9", "one"])
+def test_numbers_of_tables_in_loads_are_whole(call: Call, tmp_path: Path, table: str) -> None:
+    path, loads = tmp_path / "tight.yaml", tmp_path / "loads.csv"
+    path.write_text(TIGHT)
+    loads.write_text(f"table,load\n{table},1\n1,1\n2,1\n3,1\n4,1\n")
+    result = call("place", path, "--servers", "2", "--loads", loads)
+    assert result.code == 1
+    assert f"'{table}' is not a whole number" in " ".join(result.err.split())
+    assert "Write the number of a table" in " ".join(result.err.split())

@@ -15,7 +15,7 @@ from sizewright.cli.app import app
 from tests.helpers.page_blocks import Command, Page, read_page
 from tests.helpers.page_runner import ROOT, clone, run_page
 from tests.helpers.stand_in import stand_in
-from tests.helpers.torchrec_environment import make_environment
+from tests.helpers.torchrec_environment import shared_environment
 
 FILES = sorted([
     *ROOT.glob("*.md"), *(path for path in ROOT.glob("docs/**/*.md") if not path.is_relative_to(ROOT / "docs/_made")),
@@ -115,7 +115,7 @@ def test_a_page_runs_from_top_to_bottom(page: Page, tmp_path: Path) -> None:
     env = {"XDG_RUNTIME_DIR": str(tmp_path), "HOME": str(tmp_path), "SIZEWRIGHT_STORE": ""}
     env["MLFLOW_SERVER_ENABLE_JOB_EXECUTION"] = "false"  # seven processes that no page needs
     folder, text = clone(tmp_path / "clone"), page.path.read_text(encoding="utf-8")
-    programs = [make_environment(tmp_path / "torchrec")] if TORCHREC in text else []
+    programs = [shared_environment()] if TORCHREC in text else []
     if CLUSTER not in text:
         run_page(page, folder, env, programs)
         return

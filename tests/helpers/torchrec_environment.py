@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import atexit
+import functools
+import shutil
 import subprocess
 import sys
 import sysconfig
+import tempfile
 import venv
 from pathlib import Path
 
@@ -12,6 +16,14 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 REQUIREMENTS = ROOT / "examples" / "torchrec" / "requirements.txt"
+
+
+@functools.cache
+def shared_environment() -> Path:
+    """Return the folder of programs of an environment that is set up once and removed at the end of the process."""
+    folder = Path(tempfile.mkdtemp(prefix="sizewright-torchrec-tests-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return make_environment(folder)
 
 
 def make_environment(folder: Path) -> Path:

@@ -150,12 +150,16 @@ def test_missing_file_or_folder_is_refused(tmp_path: Path) -> None:
         ("name: Not A Name", "'name'"),
         ("data: {format: criteo}", "format criteo needs a path"),
         ("data: {path: x.tsv}", "synthetic data takes no path"),
-        ("model: {tables: {count: 3}}", "criteo-kaggle has 26 tables but count is 3"),
+        ("model: {tables: {count: 3}}", "count is 3, but rows are missing: give the rows of each table"),
+        (
+            "model: {tables: {count: 3, rows: criteo-kaggle}}",
+            "criteo-kaggle has 26 tables but count is 3",
+        ),
         ("model: {tables: {count: 2, rows: [1, 2, 3]}}", "rows lists 3 tables but count is 2"),
         ("model: {tables: {rows: 0}}", "rows must be 1 to"),
         ("model: {tables: {dim: 0}}", "dim must be 1 to 4,096 for every table"),
         ("model: {tables: {count: 2, dim: [8, 16, 8]}}", "dim lists 3 tables but count is 2"),
-        ("model: {tables: {count: 2, pooling: [1, 0]}}", "pooling must be 1 to 10,000 for every table"),
+        ("model: {tables: {count: 2, pooling: [1, 0]}}", "pooling must be above 0 and at most 10,000 for every table"),
         ("model: {tables: {count: 2, rows: 9, dtype: [int8]}}", "dtype lists 1 table but count is 2"),
         ("model: {tables: {dtype: int4}}", "'model.tables.dtype'"),
         ("model: {tables: {optimizer: ftrl}}", "'model.tables.optimizer'"),
@@ -537,6 +541,8 @@ def test_gpus_of_a_worker_are_bounded(written: object, kind: str, count: tuple[i
 @pytest.mark.parametrize(
     ("bounds", "message"),
     [
+        ({"worker": {"gpu": ["a100", "h100"]}}, "kinds of GPUs are not mixed; name one"),
+        ({"worker": {"gpu": {"kind": ["a100", "h100"], "count": 1}}}, "kinds of GPUs are not mixed; name one"),
         ({"worker": {"gpu": [4, 1]}}, r"'bounds.worker.gpu': the minimum \(4\) is above the maximum \(1\)"),
         ({"worker": {"gpu": {"count": 0}}}, "the maximum is 0; leave gpu out"),
         ({"worker": {"gpu": "many"}}, "'bounds.worker.gpu' must look like"),

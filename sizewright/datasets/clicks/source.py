@@ -48,7 +48,7 @@ def synthetic_log(job: Job, seed: int = 0) -> SyntheticLog:
         dense_features=job.model.dense_features,
         zipf=job.data.zipf,
         seed=seed,
-        pooling=tables.poolings,
+        pooling=tuple(map(int, tables.poolings)),
     )
 
 

@@ -134,10 +134,10 @@ def dense_floats(job: Job) -> int:
     return deep
 
 
-def id_floats(job: Job) -> int:
-    """Return the floats of the rows of a sample's ids."""
+def id_floats(job: Job) -> float:
+    """Return the mean floats of the rows of a sample's ids."""
     model = job.model
-    return sum(ids * width for ids, width in zip(model.tables.poolings, model.row_widths, strict=True))
+    return sum(float(ids * width) for ids, width in zip(model.tables.poolings, model.row_widths, strict=True))
 
 
 def _mlp(width: int, widths: tuple[int, ...]) -> int:
@@ -249,9 +249,9 @@ class MemoryModel(MeasuredPeaks):
         batch_bytes: Floats = self.worker_batch_factor * batch_size * per_sample
         return self.worker_base_bytes + 12.0 * dense_floats(self.job) + batch_bytes
 
-    def _exchanged_floats(self) -> int:
+    def _exchanged_floats(self) -> float:
         """Return the floats of a sample's rows and keys, which are exchanged with the PS; a key takes two."""
-        return id_floats(self.job) + 2 * sum(self.job.model.tables.poolings)
+        return id_floats(self.job) + 2 * sum(map(float, self.job.model.tables.poolings))
 
     def scale_that_fits(self, limit_bytes: float) -> float:
         """Return the largest table scale, at most 1, at which a single PS stays within `limit_bytes`."""

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from sizewright.formatting import format_bytes, format_count
 from sizewright.models.memory._base import round_within_bounds
 from sizewright.models.memory.described import DescribedMemory
+from sizewright.models.memory.device import DeviceMemory
 from sizewright.models.memory.embedding import drawn_rows, peak_of
 from sizewright.models.memory.memory_model import MARGIN, MemoryModel, index_bytes, row_parts
 from sizewright.models.memory.row_growth import RowGrowth
@@ -66,12 +67,13 @@ def _report_of_command(job: Job, trials: Table, cluster: Cluster | None) -> Memo
     model = DescribedMemory.fit(job, trials) if len(trials) else DescribedMemory(job)
     sizes = job.model.tables.sizes()
     tables = tuple(_table(job, i, rows, rows, rows) for i, rows in enumerate(sizes))
+    on_gpus = None if job.has_ps or model.tables_on_workers else DeviceMemory.fit(job, trials)
     servers: tuple[ServerOption, ...] = ()
     workers: tuple[WorkerOption, ...] = ()
     if job.has_ps:
         servers = tuple(_server(model, ps, cluster, None) for ps in range(1, job.bounds.ps.replicas[1] + 1))
     else:
-        workers = tuple(_worker_option(model, count, cluster) for count in job.worker_counts)
+        workers = tuple(_worker_option(model, count, cluster, on_gpus) for count in job.worker_counts)
     return MemoryReport(
         job=job.name,
         optimizer=job.model.optimizer.name,
@@ -86,11 +88,11 @@ def _report_of_command(job: Job, trials: Table, cluster: Cluster | None) -> Memo
         worker_memory_bytes=_worker_bytes(model),
         margin=MARGIN,
         rests_on=_rests_on(model),
-        assumptions=tuple(_assumptions_of_command(model)),
+        assumptions=tuple(_assumptions_of_command(model, on_gpus)),
     )
 
 
-def _assumptions_of_command(model: DescribedMemory) -> Iterator[str]:
+def _assumptions_of_command(model: DescribedMemory, on_gpus: DeviceMemory | None) -> Iterator[str]:
     job = model.job
     yield "The command trains the tables that the job file describes; nothing checks that."
     sharers = "PS" if job.has_ps else "workers"
@@ -98,8 +100,10 @@ def _assumptions_of_command(model: DescribedMemory) -> Iterator[str]:
         f"{_data_types(job)}, and the {sharers} share all rows evenly, without an index; `sizewright place` shows "
         "where whole tables would lie."
     )
-    if not job.has_ps and not model.tables_on_workers:
+    if on_gpus:
         yield "The tables lie in the memory of the GPUs, which batches and the network need beyond that."
+    if on_gpus and on_gpus.trials:
+        yield f"What a GPU needs beyond its tables is as {format_count(on_gpus.trials, 'trial')} measured it."
     measured = "as measured" if model.trials else "as in the built-in engine, since no peak of the command was measured"
     ps = f"a PS takes {format_bytes(model.ps_base_bytes)} and " if job.has_ps else ""
     yield f"Beyond the counted memory, {ps}a worker takes {format_bytes(model.worker_base_bytes)}, {measured}."
@@ -112,11 +116,11 @@ def _rests_on(model: MemoryModel | DescribedMemory) -> str:
 
 
 def _data_types(job: Job) -> str:
-    if set(job.model.tables.dtypes) == {"float32"}:
+    dtypes = tuple(dict.fromkeys(job.model.tables.dtypes))
+    if dtypes == ("float32",):
         return "Rows and their optimizer state are float32"
-    if "int8" in job.model.tables.dtypes:
-        return "Optimizer state is float32, a row of int8 has a scale and an offset of 4 bytes each"
-    return "Optimizer state is float32"
+    of_int8 = ", a row of int8 has a scale and an offset of 4 bytes each" if "int8" in dtypes else ""
+    return f"Rows are {' or '.join(dtypes)}{of_int8}, their optimizer state is float32"
 
 
 def _ps_bytes(model: MemoryModel | DescribedMemory, ps: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -200,11 +204,12 @@ def _server(
     return ServerOption(ps=ps, memory_bytes=need, fits=not reason, reason=reason, oom_probability=risk)
 
 
-def _worker_option(model: DescribedMemory, workers: int, cluster: Cluster | None) -> WorkerOption:
-    """Return the memory of each of so many workers, which share the tables."""
+def _worker_option(
+    model: DescribedMemory, workers: int, cluster: Cluster | None, on_gpus: DeviceMemory | None
+) -> WorkerOption:
+    """Return the memory of each of so many workers, which share the tables, in the memory of GPUs or of hosts."""
     need = _worker_bytes(model, workers)
     on_each = int(model.worker_table_bytes(np.array([float(workers)]))[0])
-    gpu_bytes = cluster.largest_gpu_memory_bytes if cluster and not model.tables_on_workers else None
     reason = ""
     if need > model.job.bounds.worker.memory_bytes[1]:
         reason = "more than bounds.worker.memory"
@@ -212,6 +217,21 @@ def _worker_option(model: DescribedMemory, workers: int, cluster: Cluster | None
         reason = "more than any host has"
     elif cluster is not None and need * workers > cluster.memory_limit_bytes:
         reason = "more in all than the cluster allows"
-    elif gpu_bytes is not None and on_each > gpu_bytes:
-        reason = "more tables than the GPUs of any host hold"
+    elif cluster is not None and on_gpus is not None:
+        reason = _why_not_on_gpus(on_gpus, workers, cluster)
     return WorkerOption(workers=workers, memory_bytes=need, table_bytes=on_each, fits=not reason, reason=reason)
+
+
+def _why_not_on_gpus(memory: DeviceMemory, workers: int, cluster: Cluster) -> str:
+    """Return why the GPUs of so many workers, as many as bounds and hosts allow, lack memory; "" if they do not."""
+    job = memory.job
+    least, most = job.bounds.worker.gpu.count if job.bounds.worker.gpu else (1, None)
+    hosts = [host for host in cluster.hosts if host.count and job.gpus_on(host) >= max(least, 1)]
+    batch_size = np.array([float(job.batch_size_for(workers))])
+    for host in hosts:
+        gpus = min(job.gpus_on(host), most or job.gpus_on(host))
+        if memory.fits(host, np.array([float(workers)]), np.array([float(gpus)]), batch_size)[0]:
+            return ""
+    if hosts:
+        return "more than the GPUs of a worker hold"
+    return "no host has the GPUs of a worker" if job.bounds.worker.gpu else ""

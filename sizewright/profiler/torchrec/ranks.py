@@ -22,6 +22,7 @@ from sizewright.task_progress import report_progress
 PLANNER_FILE = Path(__file__).with_name("planner_file.py")
 _WORKER = Path(__file__).with_name("worker.py")
 _POLL_S = 0.1
+_INSTALL = "Install TorchRec as the page 'You train with TorchRec' shows, or name its Python with --python."
 _END_S = 5.0
 _PROBE_S = 120.0
 _ONE_THREAD = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
@@ -39,9 +40,9 @@ def check_torchrec(python: str) -> dict[str, str]:
         if missing := re.search(r"No module named '([\w.]+)'", error.message):
             raise InputError(
                 f"{python} has no module {missing[1]}, which a calibration of TorchRec's planner needs.",
-                "Install TorchRec as the page 'You train with TorchRec' shows, or name its Python with --python.",
+                _INSTALL,
             ) from None
-        raise
+        raise InputError(f"{python} is not a Python with TorchRec: {error.message}", _INSTALL) from None
 
 
 def run_task(
@@ -71,7 +72,10 @@ def run_task(
         (folder / "task.json").write_text(json.dumps(task), encoding="utf-8")
         with _started(python, folder, ranks, mode) as processes:
             _wait(processes, folder, timeout_s, count or 0, label)
-        return [json.loads((folder / f"result-{rank}.json").read_text(encoding="utf-8")) for rank in range(ranks)]
+        results = [folder / f"result-{rank}.json" for rank in range(ranks)]
+        if missing := [rank for rank, path in enumerate(results) if not path.exists()]:
+            raise EngineError(f"Rank {missing[0]} of {ranks} of TorchRec ended without a result.")
+        return [json.loads(path.read_text(encoding="utf-8")) for path in results]
 
 
 @contextlib.contextmanager

@@ -97,7 +97,7 @@ class MemoryWatch:
     @property
     def _ids(self) -> int:
         """The ids of a sample in all tables."""
-        return sum(self._job.model.tables.poolings)
+        return len(self._job.model.tables.id_columns)
 
     def _peak(self, rows: Floats, ps: int, base_bytes: float) -> EmbeddingMemory:
         """Return the peak of the fullest of `ps` servers that hold `rows` (d,) in all.

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from sizewright.recommender.sizing.gpu_trials import same_kind
 from sizewright.recommender.sizing.grid import Grid
 from sizewright.spec import Allocation, HostKind, Job
-from sizewright.spec.allocation import ANY_GPU
 
 Floats = NDArray[np.float64]
 Mask = NDArray[np.bool_]
@@ -53,27 +51,28 @@ def replicas_of(grid: Grid, worker_memory_bytes: Floats, ps_memory_bytes: Floats
     return workers, Replicas(grid.ps, grid.ps_cpu, ps_memory_bytes, np.zeros(len(grid)))
 
 
-def usable_gpus(job: Job, host: HostKind) -> float:
-    """Return the GPUs of a host that a worker may use: all of them, or 0 if the job asks for another kind."""
-    wanted = job.bounds.worker.gpu
-    if host.gpu is None or (
-        wanted and ANY_GPU not in (wanted.kind, host.gpu.kind) and not same_kind(wanted.kind, host.gpu.kind)
-    ):
-        return 0.0
-    return float(host.gpu.count)
-
-
-def pack(job: Job, kinds: Sequence[HostKind], workers: Replicas, ps: Replicas, *, any_number: bool = False) -> Packing:
+def pack(
+    job: Job,
+    kinds: Sequence[HostKind],
+    workers: Replicas,
+    ps: Replicas,
+    *,
+    gpus: Callable[[HostKind], Floats | float] | None = None,
+    any_number: bool = False,
+) -> Packing:
     """Pack each allocation (n,) on hosts of some kinds: as many as there are, or with `any_number` as it needs.
+
+    `gpus` returns the GPUs of a host that a worker may use, (n,) or one number; by default those of the kind that the
+    job names.
 
     Workers are packed densely, host by host, and PS, chief and evaluator fill what is free; or PS come first, where
     this uses fewer hosts. What passes can be placed; in rare cases, other packings use fewer hosts.
     """
-    size = len(workers.number)
+    size, usable = len(workers.number), gpus or job.gpus_on
     hosts = [
         _EqualHosts(
             np.full(size, np.inf if any_number else float(kind.count)),
-            np.repeat([[kind.cpu], [float(kind.memory_bytes)], [usable_gpus(job, kind)]], size, axis=1),
+            np.stack([np.broadcast_to(each, size) for each in (kind.cpu, float(kind.memory_bytes), usable(kind))]),
             used=False,
         )
         for kind in kinds

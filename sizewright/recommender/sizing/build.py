@@ -188,6 +188,7 @@ def prediction_of(selection: Selection) -> Prediction:
     value, lower, upper = scored.throughput[row], scored.lower[row], scored.upper[row]
     time, cost = time_and_cost(selection)
     worker_bytes, ps_bytes = selection.predicted_bytes("worker"), selection.predicted_bytes("ps")
+    gpu_bytes = selection.gpu_bytes()
     return Prediction(
         throughput=estimate(value, lower, upper),
         completion_time_s=time,
@@ -196,6 +197,7 @@ def prediction_of(selection: Selection) -> Prediction:
         price_per_hour=float(scored.price_per_hour[row]) if np.isfinite(scored.price_per_hour[row]) else None,
         worker_memory_bytes=None if worker_bytes is None else int(worker_bytes),
         ps_memory_bytes=None if ps_bytes is None else int(ps_bytes),
+        device_memory_bytes=None if gpu_bytes is None else int(gpu_bytes),
         worker_oom_probability=_oom_probability(selection, "worker", worker_bytes),
         ps_oom_probability=_oom_probability(selection, "ps", ps_bytes),
         worker_utilization=_utilization(selection, "worker"),

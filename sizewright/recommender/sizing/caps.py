@@ -10,10 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sizewright.formatting import write_bytes, write_seconds
-from sizewright.recommender.machines.packing import pack, replicas_of, usable_gpus
+from sizewright.models.memory.device import DeviceMemory
+from sizewright.recommender.machines.packing import pack, replicas_of
 from sizewright.recommender.sizing.gpu_trials import DeviceLimit
 from sizewright.recommender.sizing.grid import Grid, choosable_range
-from sizewright.spec import Cluster, Job
+from sizewright.spec import Cluster, HostKind, Job
 from sizewright.spec.reason import Reason
 from sizewright.spec.wording import amounts
 
@@ -53,6 +54,15 @@ class CapInput:
     extrapolate: bool = False
     device_limits: Sequence[DeviceLimit] = ()
     """Of the trials in which the memory of a GPU ran out."""
+    device_memory: DeviceMemory | None = None
+    """Of a GPU, where trials or the description tell it."""
+
+    def usable_gpus(self, host: HostKind) -> Floats:
+        """Return the GPUs of a host that a worker may use (n,): all, or 0 where these are too small or others."""
+        if self.device_memory is None:
+            return np.full(len(self.grid), float(self.job.gpus_on(host)))
+        fits = self.device_memory.fits(host, self.grid.workers, self.grid.worker_gpu, self.grid.batch_size)
+        return np.where(fits, float(self.job.gpus_on(host)), 0.0)
 
 
 class CapResult(NamedTuple):
@@ -117,6 +127,33 @@ def within_device_memory(c: CapInput, remaining: Mask) -> CapResult:
     return CapResult(allowed, reason, "Lower the minimum of bounds.batch_size, or use GPUs with more memory.")
 
 
+def within_gpu_memory(c: CapInput, remaining: Mask) -> CapResult:
+    """Require that the GPUs of some kind of host hold the predicted batch and share of the tables of one of theirs."""
+    hosts = [host for host in c.cluster.hosts if host.count and c.job.gpus_on(host)] if c.cluster else []
+    if c.cluster is None or c.device_memory is None or not hosts:
+        return _no_limit(c)
+    sizes = (c.grid.workers, c.grid.worker_gpu, c.grid.batch_size)
+    allowed = np.any([c.device_memory.fits(host, *sizes) for host in hosts], axis=0)
+    if allowed.all():
+        return _no_limit(c)
+    needs = np.min([c.device_memory.bytes_on(host, *sizes) for host in hosts], axis=0)[~allowed]
+    reason = Reason.of(
+        "gpu_memory",
+        cluster=c.cluster.name,
+        limit_bytes=max(host.gpu_memory_bytes or 0 for host in hosts),
+        needed_bytes=float(needs.min()),
+        needed_max_bytes=float(needs.max()),
+        described=bool(c.device_memory.described_bytes),
+        trials=c.device_memory.trials,
+    )
+    described = ", or correct model.tables if not all tables lie on GPUs" if c.device_memory.described_bytes else ""
+    return CapResult(
+        allowed,
+        reason,
+        f"Use GPUs with more memory, allow more of them in the bounds, or smaller batches{described}.",
+    )
+
+
 def within_hosts(c: CapInput, remaining: Mask) -> CapResult:
     """Require that every replica fits one host, and that all replicas fit the hosts of the cluster."""
     if c.cluster is None:
@@ -127,8 +164,8 @@ def within_hosts(c: CapInput, remaining: Mask) -> CapResult:
         reason = Reason.of("no_hosts", cluster=name)
         return CapResult(np.zeros(len(c.grid), bool), reason, "Give its hosts a count above 0.")
     workers, servers = replicas_of(c.grid, c.worker_memory_bytes, c.ps_memory_bytes)
-    allowed = pack(c.job, hosts, workers, servers).fits
-    host_sizes = np.array([(host.cpu, host.memory_bytes, usable_gpus(c.job, host)) for host in hosts], float)
+    allowed = pack(c.job, hosts, workers, servers, gpus=c.usable_gpus).fits
+    host_sizes = np.array([(host.cpu, host.memory_bytes, c.job.gpus_on(host)) for host in hosts], float)
 
     one_host = _Capacity(np.maximum(workers.resources, servers.resources), host_sizes.max(axis=0))
     if (allowed & remaining).any():
@@ -239,6 +276,7 @@ def _excesses(c: CapInput) -> Iterator[tuple[str, Floats]]:
 CAPS: tuple[tuple[str, Cap], ...] = (
     ("memory bounds", within_memory_bounds),
     ("device memory", within_device_memory),
+    ("GPU memory", within_gpu_memory),
     ("hosts", within_hosts),
     ("quota", within_quota),
     (SUPPORTED_RANGE_CAP, within_supported_range),

@@ -15,6 +15,7 @@ from sizewright.datasets.trials.trial import Trial
 from sizewright.models._base import BaseThroughputModel
 from sizewright.models.memory._base import MemoryForecast
 from sizewright.models.memory.command import CommandMemory
+from sizewright.models.memory.device import DeviceMemory
 from sizewright.models.memory.memory_model import DEFAULT_BASES, Bases, MemoryModel, table_bytes
 from sizewright.models.table import AXES, as_columns
 from sizewright.recommender.machines.offers import Offer
@@ -86,6 +87,7 @@ def evaluate_grid(
     peaks = list(run_peaks(runs))
     observations = [*trials, *peaks]
     memory = CommandMemory.fit(job, observations) if job.command else MemoryModel.fit(job, observations, bases)
+    device_memory = DeviceMemory.fit(job, trials)
     embedding_bytes = 0.0 if job.command else float(table_bytes(job))
     supported_ranges = _with_prior_ranges(measured_ranges(trials), model.prior_ranges)
     scorer = Scorer(job, model, memory, embedding_bytes, unknown_cores=unknown_cores, cluster=cluster, offer=offer)
@@ -104,6 +106,7 @@ def evaluate_grid(
         latest_of=partial(scorer.latest_s, scored),
         extrapolate=extrapolate,
         device_limits=device_limits,
+        device_memory=device_memory if device_memory.known else None,
     )
     prices_replicas = scorer.prices_replicas(scored.grid)
     evaluation = GridEvaluation(scorer, memory, scored, cap_input, *apply_caps(cap_input), len(peaks), prices_replicas)

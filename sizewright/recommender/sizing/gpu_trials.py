@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
 from sizewright.datasets.trials.trial import Trial
 from sizewright.spec import Job
-from sizewright.spec.allocation import ANY_GPU
+from sizewright.spec.allocation import ANY_GPU, same_kind
 from sizewright.spec.reason import Reason
 
 
@@ -47,15 +46,6 @@ def device_limits(job: Job, trials: Sequence[Trial]) -> list[DeviceLimit]:
         largest = max((size for size in measured if size < batch_size), default=batch_size / 2)
         limits.append(DeviceLimit(batch_size, trial.workers * (trial.worker_gpu or 1), largest))
     return limits
-
-
-def same_kind(one: str, other: str) -> bool:
-    """Return whether two names are of one kind of GPU, as `h100` and `NVIDIA-H100-80GB-HBM3` are.
-
-    The words of one are all among those of the other.
-    """
-    words = [set(re.split(r"[^a-z0-9]+", name.lower())) for name in (one, other)]
-    return words[0] <= words[1] or words[1] <= words[0]
 
 
 def why_gpus_unclear(job: Job, trials: Sequence[Trial]) -> tuple[Reason, str] | None:

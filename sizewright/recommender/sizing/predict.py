@@ -13,6 +13,7 @@ from sizewright.recommender.sizing.caps import beyond_supported
 from sizewright.recommender.sizing.evaluate_grid import GridEvaluation
 from sizewright.recommender.sizing.expected import machines_of
 from sizewright.recommender.sizing.grid import Grid
+from sizewright.recommender.sizing.reasons import gpu_memory_reason
 from sizewright.recommender.sizing.request import SizingRequest
 from sizewright.recommender.sizing.result import Fitted, Selection
 from sizewright.recommender.sizing.scoring import assumed_cores
@@ -150,6 +151,7 @@ def _reasons(asked: Selection, predicted: Prediction, recommended: Selection | N
     for role, probability in (("worker", predicted.worker_oom_probability), ("ps", predicted.ps_oom_probability)):
         if probability is not None and probability > _OOM_PROBABILITY:
             yield Reason.of("may_run_out_of_memory", role=role, probability=probability)
+    yield from gpu_memory_reason(asked)
     if not evaluation.allowed[row]:
         yield evaluation.rulings[-1].result.reason.adding(not_allowed=True)
     for reason in beyond_supported(evaluation.cap_input, row):

@@ -63,6 +63,7 @@ def reasons(selection: Selection) -> Iterator[Reason]:
     yield from _one_more_worker(scored, chosen)
     yield from beyond_supported(selection.evaluation.cap_input, chosen)
     yield _memory_reason(selection)
+    yield from gpu_memory_reason(selection)
     if selection.evaluation.prices_replicas:
         yield Reason.of("price_per_replica", price=REPLICA_HOUR)
 
@@ -139,6 +140,13 @@ def _memory_reason(selection: Selection) -> Reason:
         elif 0 < requested <= _floor_bytes(selection, role):
             values[f"{role}_decided_by"] = "description"
     return Reason.of("memory_requested", **values)
+
+
+def gpu_memory_reason(selection: Selection) -> Iterator[Reason]:
+    """Say what a GPU is predicted to use, if a trial measured it."""
+    memory, predicted = selection.device_memory, selection.gpu_bytes()
+    if memory is not None and predicted is not None:
+        yield Reason.of("gpu_memory_predicted", bytes=predicted, trials=memory.trials)
 
 
 def _floor_bytes(selection: Selection, role: Role) -> float:

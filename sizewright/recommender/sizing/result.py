@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from sizewright.datasets.runs.finished_job import FinishedJob
 from sizewright.datasets.trials.trial import Trial
 from sizewright.models._base import BaseThroughputModel
+from sizewright.models.memory.device import DeviceMemory
 from sizewright.models.prior import JobCurve
 from sizewright.recommender.machines.offers import Offer
 from sizewright.recommender.similar_jobs.warm_start import WarmStart
@@ -117,6 +118,18 @@ class Selection:
         if role == "worker":
             return float(memory.worker_bytes(grid.batch_size[row], grid.loaders[row])[0])
         return float(memory.ps_bytes(grid.ps[row], grid.workers[row], batch_size=grid.batch_size[row])[0])
+
+    @property
+    def device_memory(self) -> DeviceMemory | None:
+        """The memory of a GPU, where the target has such and trials or the description of the tables tell it."""
+        return self.evaluation.cap_input.device_memory if self.scored.grid.worker_gpu[self.chosen] else None
+
+    def gpu_bytes(self) -> float | None:
+        """Return the predicted peak of one GPU at the target, or None if no trial measured one."""
+        if self.device_memory is None or not self.device_memory.trials:
+            return None
+        grid, row = self.scored.grid, [self.chosen]
+        return float(self.device_memory.gpu_bytes(grid.workers[row], grid.worker_gpu[row], grid.batch_size[row])[0])
 
     def needed_bytes(self, role: Role) -> float:
         """Return the bytes that a replica of the role needs at the target, with the margin, before rounding."""

@@ -1,13 +1,16 @@
 """Assign parts of tables to servers so that the largest load is as small as possible, within each server's memory.
 
 This is the makespan problem with a capacity. The longest parts go first to the server with the least load (Graham
-1969); moves and swaps with the fullest server improve that; small problems that stay above their bound go to HiGHS,
-which proves a gap. The bounds are the mean load, the largest part, and the parts that must share a server because there
+1969). Where memory is so tight that this does not fit, the largest go to the fullest server that has room (best fit
+decreasing), in several orders, and small problems go to HiGHS, which asks only whether anything fits. Moves and swaps
+with the fullest server improve the load; small problems that stay above their bound go to HiGHS again, which proves a
+gap. The bounds are the mean load, the largest part, and the parts that must share a server because there
 are more parts than servers.
 """
 
 from __future__ import annotations
 
+import time
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -20,6 +23,8 @@ _GAP = 0.002
 """A gap that is good enough: measured loads are not known better."""
 _MAX_CELLS = 6_000
 """Parts × servers up to which HiGHS is asked."""
+_ORDERS = 30
+"""Orders in which parts are packed before it is said that none was found that fits."""
 _SHAKES = 60
 """Times that the search starts again from a shaken assignment."""
 
@@ -36,15 +41,20 @@ def assign(loads: Floats, sizes: Floats, servers: int, capacity: float, *, secon
 
     `capacity` is that of each server. HiGHS gets at most `seconds`; with 0 only a quick search is made.
     """
+    is_small = loads.size * servers <= _MAX_CELLS
+    ends_at = time.monotonic() + seconds
     start = _greedy(loads, sizes, servers, capacity, by=loads)
     if start is None:
-        start = _greedy(loads, sizes, servers, capacity, by=sizes)
+        start = _packed(loads, sizes, servers, capacity, orders=_ORDERS if seconds else 1)
+    if start is None and seconds and is_small:
+        start, _ = _solve(loads, sizes, servers, capacity, seconds, any_that_fits=True)
     if start is None:
         return None
     bound = lower_bound(loads, servers)
     best = _search(start, loads, sizes, servers, capacity, bound, shakes=_SHAKES if seconds else 0)
-    if seconds and _peak(best, loads, servers) > (1 + _GAP) * bound and loads.size * servers <= _MAX_CELLS:
-        solved, proven = _solve(loads, sizes, servers, capacity, seconds)
+    left_s = ends_at - time.monotonic()
+    if left_s > 0 and _peak(best, loads, servers) > (1 + _GAP) * bound and is_small:
+        solved, proven = _solve(loads, sizes, servers, capacity, left_s)
         bound = max(bound, proven)
         if solved is not None and _peak(solved, loads, servers) < _peak(best, loads, servers):
             best = solved
@@ -61,19 +71,36 @@ def lower_bound(loads: Floats, servers: int) -> float:
     return float(max(loads.sum() / servers, ordered[0], *together))
 
 
-def _greedy(loads: Floats, sizes: Floats, servers: int, capacity: float, *, by: Floats) -> Ints | None:
-    """Put the parts, the largest `by` first, on the server with the least of it that has room."""
+def _greedy(
+    loads: Floats, sizes: Floats, servers: int, capacity: float, *, by: Floats, fullest_first: bool = False
+) -> Ints | None:
+    """Put the parts, the largest `by` first, on the server with the least of it that has room, or the least room."""
     filled, used = np.zeros(servers), np.zeros(servers)
     server = np.empty(loads.size, dtype=np.int64)
     for part in np.argsort(-by, kind="stable"):
         has_room = used + sizes[part] <= capacity
         if not has_room.any():
             return None
-        chosen = int(np.argmin(np.where(has_room, filled, np.inf)))
+        chosen = int(np.argmin(np.where(has_room, -used if fullest_first else filled, np.inf)))
         server[part] = chosen
         filled[chosen] += by[part]
         used[chosen] += sizes[part]
     return server
+
+
+def _packed(loads: Floats, sizes: Floats, servers: int, capacity: float, *, orders: int) -> Ints | None:
+    """Put the parts, the largest first, on the server with the least in use, or else on the fullest with room.
+
+    What does not fit so is tried again in orders that are a little shuffled.
+    """
+    rng = np.random.default_rng(0)
+    found = _greedy(loads, sizes, servers, capacity, by=sizes)
+    for order in range(orders):
+        if found is not None:
+            break
+        by = sizes * np.exp(rng.normal(0.0, 0.02 * order, sizes.size))
+        found = _greedy(loads, sizes, servers, capacity, by=by, fullest_first=True)
+    return found
 
 
 def _search(
@@ -128,8 +155,13 @@ def _shaken(server: Ints, sizes: Floats, servers: int, capacity: float, rng: np.
     return shaken
 
 
-def _solve(loads: Floats, sizes: Floats, servers: int, capacity: float, seconds: float) -> tuple[Ints | None, float]:
-    """Return the assignment that HiGHS finds within some seconds, if any, and the bound that it proves."""
+def _solve(
+    loads: Floats, sizes: Floats, servers: int, capacity: float, seconds: float, *, any_that_fits: bool = False
+) -> tuple[Ints | None, float]:
+    """Return the assignment that HiGHS finds within some seconds, if any, and the bound that it proves.
+
+    With `any_that_fits` loads do not matter, and the bound is 0.
+    """
     from scipy.optimize import Bounds, LinearConstraint, milp
     from scipy.sparse import block_array, csr_array, eye_array, kron
 
@@ -147,7 +179,7 @@ def _solve(loads: Floats, sizes: Floats, servers: int, capacity: float, seconds:
     low = np.concatenate([np.ones(parts), np.full(2 * servers, -np.inf)])
     high = np.concatenate([np.ones(parts), np.zeros(servers), np.ones(servers)])
     cost = np.zeros(parts * servers + 1)
-    cost[-1] = 1.0
+    cost[-1] = 0.0 if any_that_fits else 1.0
     answer = milp(
         cost,
         constraints=LinearConstraint(rows, low, high),
@@ -158,7 +190,9 @@ def _solve(loads: Floats, sizes: Floats, servers: int, capacity: float, seconds:
     proven = float(answer.mip_dual_bound or 0.0) * scale
     if answer.x is None:
         return None, proven
-    return np.argmax(answer.x[:-1].reshape(parts, servers), axis=1).astype(np.int64), proven
+    server = np.argmax(answer.x[:-1].reshape(parts, servers), axis=1).astype(np.int64)
+    fits = np.bincount(server, sizes, servers).max() <= capacity  # HiGHS allows a millionth more
+    return (server if fits else None), proven
 
 
 def _peak(server: Ints, loads: Floats, servers: int) -> float:

@@ -56,19 +56,25 @@ def place_tables(
         raise InputError(
             f"No placement of the tables was found that fits on {format_count(servers, 'server')} with "
             f"{format_bytes(capacity)} each.",
-            "Give the servers more memory, or take one more.",
+            "Give the servers more memory, or take one more."
+            if not whole
+            else "Give the servers more memory, take one more, or let tables be split by rows.",
         )
     loads_of, _, _ = _parts(rows, load, sizes, counts)
     peak = float(np.bincount(found.server, loads_of, servers).max())
     placed = _servers(rows, load, sizes, counts, found.server, servers)
     parts_of = Counter(part.table for server in placed for part in server.parts)
+    load_of = f"the {unit} that a sample reads of it" if loads is None else "as measured"
+    split_tables = tuple(sorted(table for table, parts in parts_of.items() if parts > 1))
+    evenly = ("The rows of a split table are read evenly, so that each part has its share of the rows as load.",)
     return TablePlacement(
         job=job.name,
         servers=placed,
         largest_load=peak / load.sum(),
         gap=max(0.0, 1 - (found.bound if whole else _least_load(rows, load, servers)) / peak),
-        split=tuple(sorted(table for table, parts in parts_of.items() if parts > 1)),
-        load_of=f"the {unit} that a sample reads of it" if loads is None else "as measured",
+        split=split_tables,
+        load_of=load_of,
+        assumptions=(f"The load of a table is {load_of}.", *(evenly if split_tables else ())),
     )
 
 

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sizewright.datasets.trials.trial import Trial
+from sizewright.errors import JobError
 from sizewright.formatting import GIB, MIB
 from sizewright.models.memory.described import DescribedMemory
 from sizewright.models.memory.memory_model import MARGIN, table_bytes
@@ -81,8 +82,44 @@ def test_tables_on_gpus_are_compared_with_their_memory() -> None:
     )
     answer = report(job, [], Cluster(hosts=(host,)))
     assert answer.least_workers == 3, "a GPU has a byte less than half of the tables"
-    assert answer.workers[0].reason == "more tables than the GPUs of any host hold"
+    assert answer.workers[0].reason == "more than the GPUs of a worker hold"
     assert report(command(), [], Cluster(hosts=(host,))).least_workers == 1
+
+
+@pytest.mark.parametrize(
+    ("kind", "gpus", "fits_from"),
+    [(None, None, 1), ("a100", 8, 1), ("a100", 2, 2), ("a100", 1, 4), ("h100", 8, None), ("a100", 16, None)],
+)
+def test_a_worker_has_the_memory_of_its_own_gpus(kind: str | None, gpus: int | None, fits_from: int | None) -> None:
+    worker: dict[str, Any] = {"replicas": [1, 4], "memory": [0, "64Gi"]}
+    if kind:
+        worker["gpu"] = {"kind": kind, "count": gpus}
+    job = command(training={"device": "cuda"}, bounds={"worker": worker})
+    of_a_gpu = 5_001_000 * (256 + 4) // 4 + 1
+    sizes = {"count": 8, "cpu": 8, "memory_bytes": 64 * GIB}
+    hosts = (
+        HostKind(kind="a", gpu=Gpu(kind="a100", count=8), gpu_memory_bytes=of_a_gpu, **sizes),
+        HostKind(kind="t", gpu=Gpu(kind="t4", count=16), gpu_memory_bytes=MIB, **sizes),
+    )
+    answer = report(job, [], Cluster(hosts=hosts))
+    assert answer.least_workers == fits_from
+    if fits_from is None:
+        assert {option.reason for option in answer.workers} == {"no host has the GPUs of a worker"}
+
+
+def test_peaks_of_gpus_are_added_to_the_tables_on_them() -> None:
+    job = command(training={"device": "cuda"}, bounds={"worker": {"replicas": [1, 2], "gpu": 1}})
+    tables = table_bytes(job)
+    host = HostKind(
+        kind="a", count=2, cpu=8, memory_bytes=64 * GIB, gpu=Gpu(count=1), gpu_memory_bytes=tables + 2 * GIB
+    )
+    trials = [
+        Trial(workers=1, ps=0, throughput=1.0, worker_gpu=1, batch_size=512, device_memory_bytes=tables + extra * MIB)
+        for extra in (1000, 2300)
+    ]
+    assert report(job, trials[:1], Cluster(hosts=(host,))).least_workers == 1
+    assert report(job, trials, Cluster(hosts=(host,))).least_workers == 2
+    assert "What a GPU needs beyond its tables is as 2 trials measured it." in report(job, trials).assumptions
 
 
 def test_tables_that_fit_on_no_number_of_workers() -> None:
@@ -90,3 +127,26 @@ def test_tables_that_fit_on_no_number_of_workers() -> None:
     answer = report(command(bounds=bounds), [])
     assert not answer.fits
     assert {option.reason for option in answer.workers} == {"more than bounds.worker.memory"}
+
+
+def test_data_types_of_rows_are_told() -> None:
+    assert (
+        "Rows are float16, their optimizer state is float32"
+        in report(command(TABLES | {"dtype": "float16"}), []).assumptions[1]
+    )
+    mixed = report(command(TABLES | {"dtype": ["float32", "int8", "float32"]}), []).assumptions[1]
+    assert mixed.startswith("Rows are float32 or int8, a row of int8 has a scale and an offset of 4 bytes each, their")
+    assert report(command(), []).assumptions[1].startswith("Rows and their optimizer state are float32")
+
+
+def test_mean_ids_of_a_description_may_be_decimals() -> None:
+    assert report(command(TABLES | {"pooling": [2.5, 1, 0.5]}), []).tables[0].pooling == 2.5
+    built_in = Job.model_validate({"model": {"tables": TABLES | {"pooling": 2.5}}})
+    assert report(built_in, []).tables[0].pooling == 2.5
+    with pytest.raises(
+        JobError, match=r"model.tables.pooling 2.5, but the built-in engine only trains .* whole numbers"
+    ):
+        built_in.check_trainable()
+    whole = Job.model_validate({"model": {"tables": {"count": 3, "rows": 10, "pooling": "2.0"}}})
+    assert whole.hash == Job.model_validate({"model": {"tables": {"count": 3, "rows": 10, "pooling": 2}}}).hash
+    whole.check_trainable()

@@ -294,6 +294,7 @@ def test_caps_are_applied_in_order_and_count_what_they_rule_out() -> None:
     assert [name for name, _ in CAPS] == [
         "memory bounds",
         "device memory",
+        "GPU memory",
         "hosts",
         "quota",
         "measured range",

@@ -8,11 +8,12 @@ import pytest
 
 from sizewright.datasets.trials.trial import Trial
 from sizewright.formatting import GIB
-from sizewright.recommender.sizing.gpu_trials import same_kind
+from sizewright.recommender.sizing.predict import predict
 from sizewright.recommender.sizing.request import SizingRequest
 from sizewright.recommender.sizing.select import recommend
 from sizewright.runtime.plan_files import launch_plan
-from sizewright.spec import Cluster, Gpu, HostKind, Job, Recommendation
+from sizewright.spec import Cluster, Gpu, HostKind, Job, Recommendation, Sizes
+from sizewright.spec.allocation import same_kind
 from sizewright.spec.objective import allocation_price
 
 A100 = {"kind": "a100", "count": [1, 8]}
@@ -140,3 +141,62 @@ def test_cause_of_a_lack_of_memory_is_the_first_line_without_its_time() -> None:
         "worker-1 ended for lack of memory on its GPU"
     )
     assert Trial(workers=1, ps=0, status="failed", message=message).cause == "something else"
+
+
+def hosts(*counts_and_memory: tuple[str, int, int]) -> Cluster:
+    """Return hosts with 8 GPUs each: their kind, how many of them, and the GiB of one GPU."""
+    sizes = {"cpu": 64, "memory_bytes": 512 * GIB}
+    return Cluster(hosts=tuple(
+        HostKind(kind=f"{kind}-{gib}", count=count, gpu=Gpu(kind=kind, count=8), gpu_memory_bytes=gib * GIB, **sizes)
+        for kind, count, gib in counts_and_memory
+    ))  # fmt: skip
+
+
+def test_described_tables_that_gpus_do_not_hold_are_not_recommended() -> None:
+    tables = {"tables": {"count": 4, "rows": 100_000_000, "dim": 64, "optimizer": "sgd"}}  # 95.4 GiB
+    described = job(model=tables, objective="cost")
+    small = recommend(SizingRequest(described, trials(), hosts(("a100", 4, 40), ("h100", 4, 200))))
+    assert small.target is not None
+    assert small.target.gpus() >= 3
+    assert any(
+        text.startswith("The GPU memory cap ruled out") and "by the described tables, and those of cluster" in text
+        for text in small.reasons
+    ), small.reasons
+    none = recommend(SizingRequest(described, trials(), hosts(("a100", 4, 2))))
+    assert none.status == "infeasible"
+    assert none.reasons[0].endswith("by the described tables, and those of cluster have at most 2.0 GiB.")
+    assert "or correct model.tables" in none.remedies[0].text
+    asked = predict(SizingRequest(described, trials(), hosts(("a100", 4, 40))), Sizes(workers=1, worker_gpu=1))
+    assert asked.asked is not None
+    assert not asked.asked.allowed
+    assert any(text.startswith("It cannot be recommended: each GPU would need 95.4 GiB") for text in asked.reasons)
+
+
+def test_hosts_with_too_small_gpus_hold_no_worker() -> None:
+    described = job(
+        model={"tables": {"count": 4, "rows": 100_000_000, "dim": 64, "optimizer": "sgd"}}, objective="time"
+    )
+    answer = recommend(SizingRequest(described, trials(), hosts(("a100", 1, 96), ("a100", 4, 2))))
+    assert answer.target is not None
+    assert answer.target.gpus() <= 8, "only one host has GPUs that are large enough"
+
+
+def test_measured_memory_of_gpus_is_predicted_and_limits_the_batch() -> None:
+    wide = job(bounds={"worker": {"replicas": [1, 2], "cpu": 8, "gpu": "a100:1"}, "batch_size": [256, 4096]})
+    rows = [
+        trial(workers, 1, batch_size=batch, throughput=1e4 * workers * batch**0.5, device_memory_bytes=batch << 24)
+        for workers in (1, 2) for batch in (256, 1024, 2048)
+    ]  # fmt: skip
+    free = recommend(SizingRequest(wide, rows))
+    assert free.target is not None
+    assert free.predicted is not None
+    assert free.target.batch_size == 4096
+    assert free.predicted.device_memory_bytes == pytest.approx(64 * GIB, rel=1e-3)
+    assert "A GPU is predicted to use up to 64.0 GiB, by 6 trials that measured it." in free.reasons
+    capped = recommend(SizingRequest(wide, rows, hosts(("a100", 4, 40))))
+    assert capped.target is not None
+    assert capped.target.batch_size <= 2560
+    assert any("by 6 trials, and those of cluster have at most 40.0 GiB" in text for text in capped.reasons)
+    unmeasured = recommend(SizingRequest(wide, [row.model_copy(update={"device_memory_bytes": None}) for row in rows]))
+    assert unmeasured.predicted is not None
+    assert unmeasured.predicted.device_memory_bytes is None
