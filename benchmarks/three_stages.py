@@ -75,7 +75,7 @@ def _missing(cases: list[Case], runs: Runs) -> list[MissingRun]:
     """
     done = {(run["case"], run["pair"], run["how"]) for run in runs}
     missing = []
-    for pair in range(1 if QUICK else max(case.pairs for case in cases)):
+    for pair in range(1 if QUICK else max((case.pairs for case in cases), default=0)):
         for case in (case for case in cases if pair < case.pairs):
             hows = case.hows if pair % 2 == 0 else tuple(reversed(case.hows))
             missing += [MissingRun(case, pair, how) for how in hows if (case.name, pair, how) not in done]
