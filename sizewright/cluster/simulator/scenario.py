@@ -30,7 +30,10 @@ DAY_S = 86400.0
 
 @dataclass(frozen=True)
 class Loans:
-    """Inference servers that are lent to training while their own demand is low."""
+    """Inference servers that are lent to training while their own demand is low.
+
+    Raises InputError for a speed that is not above 0.
+    """
 
     servers: int
     units: float = 8.0
