@@ -7,6 +7,7 @@ which it takes an eighth at most; the parts are joined, eight at a time, for job
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -75,7 +76,7 @@ def waves(
         turn[by_part] = np.arange(len(rows)) - np.repeat(np.cumsum(numbers) - numbers, numbers)
         by_turn = np.argsort(turn, kind="stable")
         ends = np.cumsum(np.bincount(turn)).tolist()
-        for start, end in zip([0, *ends[:-1]], ends, strict=True):
+        for start, end in pairwise([0, *ends]):
             one = by_turn[start:end]
             yield Wave(rows[one], in_part[one], parts)
 

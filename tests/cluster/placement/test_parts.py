@@ -97,3 +97,12 @@ def test_each_job_gets_one_turn_and_large_jobs_larger_parts() -> None:
     assert sorted(int(row) for wave in turns for row in wave.rows) == list(range(len(count)))
     assert [wave.parts for wave in turns if {0, 1} & set(wave.rows.tolist())] == [1, 1]
     assert all(len(set(wave.in_part.tolist())) == len(wave.rows) for wave in turns)
+
+
+def test_jobs_that_no_part_has_room_for_are_in_no_wave() -> None:
+    rng = np.random.default_rng(0)
+    placement = Placement(random_servers(rng, 40), parts=8)
+    count, need = np.array([[1, 0]] * 3), np.full((3, 2, 3), 0.1)
+    home = np.full(3, -1)
+    assert len(list(waves(placement, count, need, home, np.zeros((3, 3))))) == 1
+    assert list(waves(placement, count, need, home, np.full((3, 3), 1e9))) == []
