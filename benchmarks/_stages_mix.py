@@ -29,11 +29,10 @@ from numpy.typing import NDArray
 
 from benchmarks._measured import on_all_cores
 from benchmarks._report import choose
-from benchmarks.warm_start import MAX_CPU, MIN_CPU, NOW, Truth, bases_of_bank, history_of, truths_of
+from benchmarks.warm_start import MAX_CPU, MIN_CPU, NOW, Truth, bases_of_bank, history_of, prior_curve_of, truths_of
 from sizewright.cluster.problem.candidates import JobTable
 from sizewright.cluster.shared_cluster import SharedCluster
 from sizewright.datasets.runs.finished_job import FinishedJob
-from sizewright.errors import NotEnoughDataError
 from sizewright.models.factory import make_predictor
 from sizewright.models.prior import JobCurve
 from sizewright.recommender.control.controller import Controller
@@ -264,7 +263,7 @@ def shared_traces(
         job, truth = submitted.job, submitted.truth
         handle = executor.launch(Plan(id=name, kind="launch", job=job, target=allocation, reason=""))
         arrived[name].starts.append((allocation, clock()))
-        scaler = AutoScaler(job, predictor=make_predictor(_prior_curve(truth, job)))
+        scaler = AutoScaler(job, predictor=make_predictor(prior_curve_of(truth.prior, job)))
         controller = Controller(
             job, executor, handle, allocation, scaler,
             clock=executor.clock, now=lambda: NOW + timedelta(seconds=clock()), turn_s=TURN_S,
@@ -302,13 +301,6 @@ def _rates(truth: Truth, noise: float) -> Callable[[Allocation], float]:
         return known[a]
 
     return rate
-
-
-def _prior_curve(truth: Truth, job: Job) -> JobCurve | None:
-    try:
-        return truth.prior.curve(job)
-    except NotEnoughDataError:
-        return None
 
 
 def _table(submitted: SubmittedJob, size: Sized, at_s: float) -> JobTable:

@@ -62,7 +62,7 @@ def main() -> None:
     for missing in _missing(cases, runs):
         _measure(missing, runs, path)
     for name, part in PARTS.items():
-        if (name in names if names else True) and not any(run["case"] == name for run in runs):
+        if (not names or name in names) and not any(run["case"] == name for run in runs):
             _keep({"case": name, "pair": 0, "how": "simulated", **part()}, runs, path)
     figures, details = figures_of(runs)
     finish("three_stages", figures, TARGETS, details)

@@ -138,7 +138,7 @@ def truths_of(base: str) -> list[Truth]:
         if each.base == base:
             job = as_measured(each.job, each.table_scale)
             trials = [t.model_copy(update={"table_scale": None}) for t in bank.trials if t.job_hash == key and t.usable]
-            model = ThroughputModel(prior_curve=_prior_curve(prior, job)).fit(trials)
+            model = ThroughputModel(prior_curve=prior_curve_of(prior, job)).fit(trials)
             grid = make_grid(job.bounds, job.training.batch_size)
             for _ in range(REFINEMENTS):
                 best = np.argsort(_objective(job, model, grid))[:STARTS]
@@ -155,7 +155,8 @@ def _objective(job: Job, model: ThroughputModel, grid: Grid) -> Floats:
     return objective_value("balanced", time_s, cost_of(time_s, grid_price(job, grid, *request)))
 
 
-def _prior_curve(prior: LearnedPrior, job: Job) -> JobCurve | None:
+def prior_curve_of(prior: LearnedPrior, job: Job) -> JobCurve | None:
+    """Return the prior curve of a job, or None where the prior does not support it."""
     try:
         return prior.curve(job)
     except NotEnoughDataError:
@@ -238,7 +239,7 @@ def rows_of(truths: list[Truth]) -> list[dict[str, Any]]:
     by_hash, rows = {truth.job.hash: truth for truth in truths}, []
     for seed in SEEDS:
         history = [run for truth in truths for run in history_of(truth, seed)]
-        for truth in (each for each in truths if _prior_curve(each.prior, each.job)):
+        for truth in (each for each in truths if prior_curve_of(each.prior, each.job)):
             others = [run for run in history if run.key != truth.job.hash]
             about = {"seed": seed, "job": truth.job.name, "base": truth.base}
             for way, runs in (("prior", []), ("warm", others)):
@@ -259,7 +260,7 @@ def main() -> None:
     print(jobs.round(3).to_string())
     warm, prior, plain = (by_way.loc[way] for way in ("warm", "prior", "smoothed"))
     sealed = rows[rows.base.isin(HELD_OUT)].groupby("way").regret.mean()
-    refused = [truth.job.name for truth in truths if _prior_curve(truth.prior, truth.job) is None]
+    refused = [truth.job.name for truth in truths if prior_curve_of(truth.prior, truth.job) is None]
     figures = {
         "warm_regret": warm.regret,
         "prior_regret": prior.regret,
