@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -151,9 +150,24 @@ class Problem:
         keeps = must_run & (self.current > 0) & self.offered[rows, self.current]
         return np.where(keeps, self.current, smallest)
 
-    def replaced(self, **fields: Any) -> Problem:
+    def replaced(
+        self,
+        *,
+        values: Floats | None = None,
+        offered: Bools | None = None,
+        current: Ints | None = None,
+        change_price: Floats | None = None,
+        fallback: Ints | None = None,
+    ) -> Problem:
         """Return the problem with other fields than its needs and capacity; what follows from these is kept."""
-        problem = replace(self, **fields)
+        problem = replace(
+            self,
+            values=self.values if values is None else values,
+            offered=self.offered if offered is None else offered,
+            current=self.current if current is None else current,
+            change_price=self.change_price if change_price is None else change_price,
+            fallback=self.fallback if fallback is None else fallback,
+        )
         for name in ("share", "kinds", "units"):
             if name in vars(self):
                 vars(problem)[name] = vars(self)[name]
