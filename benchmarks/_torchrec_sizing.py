@@ -21,6 +21,7 @@ from benchmarks._report import choose
 from benchmarks._trials import BRIEF, measure_valid
 from sizewright.datasets.trials.trial import Trial
 from sizewright.errors import TrialError
+from sizewright.profiler.measure.host_speed import measure_host_speed
 from sizewright.profiler.measure.measure import Timing
 from sizewright.profiler.measure.measure_command import measure_command
 from sizewright.profiler.series._base import TrialPoint
@@ -39,7 +40,8 @@ _FULL = Timing(min_s=6, max_s=12, target_se=0.01)
 TIMING = choose(_FULL, _FULL, BRIEF)
 SLOW_LINK = "100mbit"
 MEMORY = 2 * 2**30
-REPEATS = choose(2, 1, 1)
+PASSES = choose(3, 2, 1)
+"""Over the grid of allocations: its host changes its speed by more than the best allocations differ."""
 _COUNTED = ((1, 0.4, 512), (2, 0.4, 512), (1, 0.8, 1024), (2, 0.6, 256), (2, 0.8, 1024), (1, 0.6, 256))
 """Workers, cores and batch size."""
 COUNTED = choose(_COUNTED, _COUNTED[:3], _COUNTED[:1])
@@ -139,10 +141,13 @@ def bottlenecks(details: Details, python: Callable[[], str]) -> Figures:
 def answer(details: Details, python: Callable[[], str]) -> Figures:
     """Measure a grid of allocations of the TorchRec example, and compare what is recommended with the best of all.
 
-    The trials are those that the planner of `profile` picks, each moved to the nearest allocation of the grid, until
-    they are half of the grid; of the smaller grid of QUICK they are three quarters. The answer is that of `recommend`
-    with only the grid to choose from. The truth is the mean of the repeats, of which no model has seen any.
+    The grid is measured in several passes, each in an order of its own. In turn one pass has the trials, and the truth
+    is the mean of all others, each relative to its own mean. The trials are those that the planner of `profile` picks,
+    each moved to the nearest allocation of the grid, until they are half of the grid; of the smaller grid of QUICK they
+    are three quarters. The answer is that of `recommend` with only the grid to choose from. `regret_of_noise` is that
+    of the best of all allocations of the pass, as measured. `regret_time` is that of the same job by time alone.
     """
+    rng = np.random.default_rng(0)
     with scripts(python()) as folder:
         words = "python dlrm.py --batch-size {batch_size} --samples {samples}"
         job = Job.model_validate({
@@ -157,33 +162,60 @@ def answer(details: Details, python: Callable[[], str]) -> Figures:
         ]  # fmt: skip
         grid = grid[:: choose(1, 2, 4)]
         picked = picked_by_planner(job, grid, choose(8, 6, 4))
-        seen = [trial_at(job, allocation) for allocation in picked]
-        truth = [
-            float(np.mean([trial_at(job, allocation).throughput or 0.0 for _ in range(REPEATS)])) for allocation in grid
+        passes = [
+            {allocation: trial_at(job, allocation) for allocation in (grid[i] for i in rng.permutation(len(grid)))}
+            for _ in range(PASSES)
         ]
+    rates = np.array([[trials[allocation].throughput or np.nan for allocation in grid] for trials in passes])
+    relative = rates / np.exp(np.log(rates).mean(axis=1, keepdims=True))
+    rows: list[dict[str, object]] = []
+    regrets: dict[str, list[float]] = {"regret": [], "regret_of_noise": [], "regret_time": []}
+    errors: list[float] = []
+    for number, trials in enumerate(passes):
+        others = np.delete(relative, number, axis=0) if PASSES > 1 else relative
+        truth = np.exp(np.log(others).mean(axis=0))
+        true = objectives(job, grid, truth)
+        by_time = job.model_copy(update={"objective": "time"})
+        for name, each, best in (("regret", job, true), ("regret_time", by_time, 1 / truth)):
+            chosen, predicted = chosen_of_grid(each, grid, [trials[allocation] for allocation in picked])
+            regrets[name].append(float(best[chosen] / best.min() - 1) if chosen is not None else float("inf"))
+            if name == "regret" and chosen is not None:
+                errors.append(float(np.median(np.abs(predicted / np.median(predicted / truth) / truth - 1))))
+                print(f"pass {number}: chosen {grid[chosen].describe()}, regret {regrets[name][-1]:.3f}", flush=True)
+                rows += [
+                    {"pass": number, "allocation": allocation.describe(), "trial": allocation in picked,
+                     "predicted": float(ours), "measured": float(real), "truth": float(share)}
+                    for allocation, ours, real, share in zip(grid, predicted, rates[number], truth, strict=True)
+                ]  # fmt: skip
+        by_noise = int(np.argmin(objectives(job, grid, rates[number])))
+        regrets["regret_of_noise"].append(float(true[by_noise] / true.min() - 1))
+    details["answer"] = rows
+    return {
+        "answer_allocations": float(len(grid)),
+        "answer_trials": float(len(picked)),
+        **{name: float(np.mean(each)) for name, each in regrets.items()},
+        "regret_worst": max(regrets["regret"]),
+        "prediction_error": float(np.mean(errors)),
+    }
+
+
+def chosen_of_grid(
+    job: Job, grid: Sequence[Allocation], seen: Sequence[Trial]
+) -> tuple[int | None, np.ndarray[Any, np.dtype[np.float64]]]:
+    """Return the number of the allocation that `recommend` chooses of the grid, if any, and the predicted samples/s."""
     fitted = fit(SizingRequest(job, [trial for trial in seen if trial.usable]))
     if isinstance(fitted, Recommendation):
         print(fitted, flush=True)
-        return {"answer_allocations": float(len(grid)), "regret": float("inf")}
+        return None, np.full(len(grid), np.nan)
     evaluation = fitted.evaluations[0]
     only_grid = evaluation.of(evaluation.scorer.score(rows_of(grid), worker_memory_bytes=MEMORY))
     choice = choose_allocation(fitted._replace(evaluations=[only_grid]))
     if isinstance(choice, Recommendation):
         print(choice, flush=True)
-        return {"answer_allocations": float(len(grid)), "regret": float("inf")}
+        return None, only_grid.scored.throughput
     target = choice.scored.grid.rows[choice.chosen]
     (chosen,) = np.flatnonzero((rows_of(grid).rows == target).all(axis=1))
-    predicted, true = only_grid.scored.throughput, objectives(job, grid, np.array(truth))
-    details["answer"] = [
-        {"allocation": allocation.describe(), "trial": allocation in picked, "predicted": float(ours), "measured": real}
-        for allocation, ours, real in zip(grid, predicted, truth, strict=True)
-    ]
-    return {
-        "answer_allocations": float(len(grid)),
-        "answer_trials": float(len(picked)),
-        "regret": float(true[chosen] / true.min() - 1),
-        "prediction_error": float(np.median(np.abs(predicted / np.array(truth) - 1))),
-    }
+    return int(chosen), only_grid.scored.throughput
 
 
 def picked_by_planner(job: Job, grid: Sequence[Allocation], count: int) -> list[Allocation]:
@@ -362,12 +394,13 @@ def measured(job: Job, point: tuple[int, float], case: Case) -> Trial:
 
 
 def trial_at(job: Job, allocation: Allocation) -> Trial:
-    """Return a trial; other work on the host may spoil one, so it is tried three times."""
+    """Return a trial, with the host's speed as `profile` has it; what other work on the host spoils is tried again."""
+    speed = {"host_speed": measure_host_speed()}
     for _ in range(2):
         with contextlib.suppress(TrialError), CommandSession(job, trial=True) as session:
-            return measure_command(session, TrialPoint(allocation), TIMING)
+            return measure_command(session, TrialPoint(allocation), TIMING).model_copy(update=speed)
     with CommandSession(job, trial=True) as session:
-        return measure_command(session, TrialPoint(allocation), TIMING)
+        return measure_command(session, TrialPoint(allocation), TIMING).model_copy(update=speed)
 
 
 @contextlib.contextmanager

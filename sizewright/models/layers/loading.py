@@ -1,13 +1,15 @@
 """Workers that are fed by loader processes of their own: the rate of training, limited by that of loading.
 
-    throughput = (base^-γ + (w·L·λ)^-γ)^(-1/γ),  or 1 / (1 / base + 1 / (w·λ₀)) where a worker loads itself (L = 0)
+    throughput = (r^-γ + (w·L·λ)^-γ)^(-1/γ)   with   r = 1 / (1 / base + d / (w·m·min(c, 1)))
 
-w workers have L loaders each, of which each delivers λ = m / (a + b·m) samples/s in batches of m. `base` predicts what
-the workers would train if they never waited for data: it is fitted to x / (1 - q), where x is the measured throughput
-and q the share of a step that waits for data, but not above what the cores allow by the CPU seconds of a sample. Where
-a worker uses all its cores, more loaders bring nothing, so x itself is taken. a and b are fitted to the seconds
-w·L·m / x of the trials that wait; trials that do not wait say only that these are no more. The smooth minimum is that
-of a pipeline whose stages vary from step to step.
+w workers with c cores each have L loaders, of which each delivers λ = m / (a + b·m) samples/s in batches of m. A worker
+itself spends d core seconds on the data of a batch: to load it (L = 0), or to take it over from its loaders. `base`
+predicts what the workers would train without any data to wait for: it is fitted to x / (1 - q), where x is the measured
+throughput and q the share of a step that goes into data, but not above what the cores allow by the CPU seconds of a
+sample where loaders are too few. a and b are fitted to the seconds w·L·m / x of the trials that wait for loaders;
+trials that do not wait say only that these are no more. Where a worker uses all its cores, or its limit stops it, more
+loaders bring nothing, so that it does not count as waiting. The smooth minimum is that of a pipeline whose stages vary
+from step to step.
 """
 
 from __future__ import annotations
@@ -30,14 +32,20 @@ Floats = NDArray[np.float64]
 
 _SHARPNESS = 16.0
 """γ: two equal rates give 96 % of each."""
-_MIN_WAIT = 0.05
-"""A trial waits for data if its steps do so for this share of their time."""
+_MIN_WAIT, _MIN_WAIT_OF_IDLE = 0.05, 0.2
+"""A trial waits for data if its steps do so for this share of their time. To hand a batch over takes time, too: for
+loaders that compute for less than `_HALF` of their time, the share must be larger."""
+_HALF = 0.5
 _BUSY = 0.9
 """A worker that uses this share of its cores is limited by them."""
+_THROTTLED = 0.1
+"""So is one that its limit stops for this share of the time of each core: its steps and loaders then wait for cores."""
 _MIN_SD, _UNMEASURED_SD = 0.03, 0.3
 _RESERVE = 1.3
-"""Loaders for which no trial has waited are taken to deliver so many times what was trained."""
-_OF_LOADING = ("loaders", "loader_cpu_used", *(f"phase_{name}" for name in PHASES))
+"""Loaders for which no trial has waited are taken to deliver so many times what was trained, or until they compute for
+`_HALF` of their time."""
+_NONE = np.zeros(0)
+_OF_LOADING = ("loaders", "loader_cpu_used", "throttled_s", "duration_s", *(f"phase_{name}" for name in PHASES))
 _OF_BASE = (
     *AXES,
     "worker_gpu",
@@ -52,23 +60,29 @@ _COLUMNS = tuple(dict.fromkeys((*_OF_BASE, *_OF_LOADING)))
 
 
 class Loading(NamedTuple):
-    """What a worker's loaders can deliver."""
+    """What a worker's loaders can deliver, and the time that it spends on data itself. Pairs are (a, b) of a + b·m."""
 
     batch_s: tuple[float, float]
-    """The seconds a + b·m that one loader takes for a batch of m samples, as (a, b)."""
+    """The seconds that one loader takes for a batch of m samples."""
     sd: float
     """Standard deviation of their logarithm."""
     cpu_s: float | None
     """CPU seconds that loading a sample takes, where trials tell loaders apart."""
-    alone_batch_s: tuple[float, float]
-    """The same of a worker that loads itself."""
+    alone_s: tuple[float, float]
+    """The core seconds in which a worker without loaders loads a batch: with less than a core it takes longer."""
+    handover_s: tuple[float, float]
+    """The core seconds in which it takes a batch from its loaders, which do not limit it."""
 
-    def rates(self, batch: Floats, loaders: Floats) -> Floats:
-        """Return the samples/s (n,) that the loaders of one worker deliver, or that it loads itself."""
-        (a, b), (own_a, own_b) = self.batch_s, self.alone_batch_s
+    def delivered(self, batch: Floats, loaders: Floats) -> Floats:
+        """Return the samples/s (n,) that the loaders of one worker deliver; infinite without loaders."""
+        a, b = self.batch_s
         with np.errstate(divide="ignore"):  # nothing is known of them
-            fed, alone = loaders * batch / (a + b * batch), batch / (own_a + own_b * batch)
-        return np.asarray(np.where(loaders > 0, fed, alone))
+            return np.asarray(np.where(loaders > 0, loaders * batch / (a + b * batch), np.inf))
+
+    def own_s(self, batch: Floats, loaders: Floats, cores: Floats) -> Floats:
+        """Return the seconds (n,) that a worker spends on a batch of data itself: to load it, or to take it over."""
+        alone, handover = (a + b * batch for a, b in (self.alone_s, self.handover_s))
+        return np.where(loaders > 0, handover, alone) / np.minimum(filled(cores, np.inf), 1.0)
 
 
 class LoadingModel(BaseThroughputModel):
@@ -95,12 +109,12 @@ class LoadingModel(BaseThroughputModel):
         rows = {name: column[successful(X)] for name, column in columns.items()}
         trials = {name: column[known] for name, column in columns.items()}
         wait = waiting_share(trials)
-        faster = np.ones(len(known))
-        faster[known] = _rates_without_waiting(trials, wait) / trials["throughput"]
-        for name in ("throughput", "worker_cpu_used"):  # a sample takes the same CPU seconds
-            rows[name] = rows[name] * faster[successful(X)]
-        self.base_ = self.base.fit(rows)
         self.loading_ = _loading(trials, wait)
+        of_known = known[successful(X)]
+        for name, changed in zip(("throughput", "worker_cpu_used"), _rates_without_data(trials, wait, self.loading_)):
+            rows[name] = np.array(rows[name], float)
+            rows[name][of_known] = changed
+        self.base_ = self.base.fit(rows)
         self.batch_size_ = float(np.median(trials["batch_size"]))
         return self
 
@@ -147,28 +161,39 @@ class LoadingModel(BaseThroughputModel):
         )
 
     def training_rates(self, X: Table) -> Floats:
-        """Return the samples/s (n,) that the workers would train if they never waited for data."""
-        return self.base_.predict(X)
-
-    def loading_rates(self, X: Table) -> Floats:
-        """Return the samples/s (n,) that the loaders deliver; infinite where nothing is known of them."""
-        columns = as_columns(X, ("workers", "batch_size", "loaders"))
-        workers, loaders = columns["workers"], columns["loaders"]
-        if self.loading_ is None:
-            return np.full(len(workers), np.inf)
-        per_worker = self.loading_.rates(filled(columns["batch_size"], self.batch_size_), loaders)
-        return np.asarray(np.where(np.isfinite(loaders), workers * per_worker, np.inf))
-
-    def _limited(self, rates: Floats, X: Table, factor: Floats | float = 1.0) -> Floats:
-        """Return rates of training (..., n), limited by loaders whose rate is changed by a factor."""
+        """Return the samples/s (n,) that the workers would train with loaders enough."""
+        rates = self.base_.predict(X)
         if self.loading_ is None:
             return rates
-        loading = self.loading_rates(X) * factor
-        alone = as_columns(X, ("loaders",))["loaders"] == 0
-        in_turn = 1 / (1 / rates + 1 / loading)
-        slower = np.minimum(rates, loading)
-        at_once = slower * (1 + (slower / np.maximum(rates, loading)) ** _SHARPNESS) ** (-1 / _SHARPNESS)
-        return np.asarray(np.where(alone, in_turn, at_once))
+        own = np.where(as_columns(X, ("loaders",))["loaders"] == 0, np.inf, self._data_rates(X)[1])
+        return 1 / (1 / rates + 1 / own)
+
+    def loading_rates(self, X: Table) -> Floats:
+        """Return the samples/s (n,) that loaders deliver, or workers load; infinite where nothing is known of them."""
+        if self.loading_ is None:
+            return np.full(len(as_columns(X, ("workers",))["workers"]), np.inf)
+        delivered, own = self._data_rates(X)
+        return np.where(as_columns(X, ("loaders",))["loaders"] == 0, own, delivered)
+
+    def _data_rates(self, X: Table) -> tuple[Floats, Floats]:
+        """Return the samples/s (n,) that the loaders deliver, and those of a worker's own time for data alone."""
+        assert self.loading_ is not None
+        columns = as_columns(X, ("workers", "worker_cpu", "batch_size", "loaders"))
+        workers, loaders, cores = (columns[name] for name in ("workers", "loaders", "worker_cpu"))
+        batch, known = filled(columns["batch_size"], self.batch_size_), np.isfinite(loaders)
+        delivered = workers * self.loading_.delivered(batch, loaders)
+        with np.errstate(divide="ignore"):
+            own = workers * batch / self.loading_.own_s(batch, loaders, cores)
+        return np.where(known, delivered, np.inf), np.where(known, own, np.inf)
+
+    def _limited(self, rates: Floats, X: Table, factor: Floats | float = 1.0) -> Floats:
+        """Return rates of training (..., n), limited by data whose rate is changed by a factor."""
+        if self.loading_ is None:
+            return rates
+        delivered, own = (data_rates * factor for data_rates in self._data_rates(X))
+        in_turn = 1 / (1 / rates + 1 / own)
+        slower = np.minimum(in_turn, delivered)
+        return slower * (1 + (slower / np.maximum(in_turn, delivered)) ** _SHARPNESS) ** (-1 / _SHARPNESS)
 
     def _spread(self, coverage: float) -> float:
         """Return the factor by which the rate of loaders may be higher, at the end of an interval."""
@@ -189,50 +214,82 @@ def waiting_share(X: Table) -> Floats:
 
 
 def _is_limited_by_cores(trials: dict[str, Floats]) -> NDArray[np.bool_]:
-    """Return which workers (n,) use all their cores; none of those whose use is not known."""
-    return np.asarray(filled(trials["worker_cpu_used"] / trials["worker_cpu"], 0.0) >= _BUSY)
+    """Return which workers (n,) use all their cores, or are stopped at their limit; none of those without records."""
+    uses_all = filled(trials["worker_cpu_used"] / trials["worker_cpu"], 0.0) >= _BUSY
+    core_s = (
+        trials["duration_s"] * (trials["workers"] + filled(trials["ps"], 0.0)) * np.maximum(trials["worker_cpu"], 1)
+    )
+    return np.asarray(uses_all | (filled(trials["throttled_s"] / core_s, 0.0) >= _THROTTLED))
 
 
-def _rates_without_waiting(trials: dict[str, Floats], wait: Floats) -> Floats:
-    """Return the samples/s (n,) that the trials would have had with loaders enough."""
-    rates = trials["throughput"]
-    cores_allow = filled(trials["worker_cpu"] / trials["worker_cpu_used"], np.inf) * rates
-    without = np.maximum(np.minimum(rates / (1 - wait), cores_allow), rates)
-    limited = (wait < _MIN_WAIT) | _is_limited_by_cores(trials)
-    return np.where(limited, rates, without)
+def _waits_for_loaders(trials: dict[str, Floats], wait: Floats) -> NDArray[np.bool_]:
+    """Return which trials (n,) wait for loaders, although their workers have cores to spare."""
+    waits = wait >= np.where(_busy(trials) < _HALF, _MIN_WAIT_OF_IDLE, _MIN_WAIT)
+    return np.asarray((trials["loaders"] > 0) & waits & ~_is_limited_by_cores(trials))
+
+
+def _busy(trials: dict[str, Floats]) -> Floats:
+    """Return the share of the time for which each loader (n,) computes; 1 where it is not known."""
+    return filled(trials["loader_cpu_used"] / np.maximum(trials["loaders"], 1), 1.0)
+
+
+def _rates_without_data(trials: dict[str, Floats], wait: Floats, loading: Loading) -> tuple[Floats, Floats]:
+    """Return the samples/s (n,) that the trials would have had without waiting, and the cores that they would use.
+
+    With loaders enough a sample takes the same CPU seconds. What a worker does with data itself takes its share of the
+    CPU seconds, too.
+    """
+    rates, used = trials["throughput"], trials["worker_cpu_used"]
+    loaded = trials["workers"] * loading.delivered(trials["batch_size"], trials["loaders"])
+    waits = _waits_for_loaders(trials, wait) & (loaded <= _RESERVE * rates)
+    cores_allow = filled(trials["worker_cpu"] / used, np.inf) * rates
+    fed = np.maximum(np.minimum(rates / (1 - wait), cores_allow), rates)
+    return np.where(waits, fed, rates / (1 - wait)), np.where(waits, used * fed / rates, used)
 
 
 def _loading(trials: dict[str, Floats], wait: Floats) -> Loading:
-    """Return how loaders deliver: by the trials that wait for data, or at least as fast as the fastest one."""
-    fed, idle_cores = trials["loaders"] > 0, ~_is_limited_by_cores(trials)
+    """Return how loaders deliver: by the trials that wait for data, and at least as fast as those that do not."""
+    fed, waits = trials["loaders"] > 0, _waits_for_loaders(trials, wait)
     per_worker, batch = trials["throughput"] / trials["workers"], trials["batch_size"]
     batch_s = trials["loaders"] * batch / per_worker  # of one loader
-    waits = fed & idle_cores & (wait >= _MIN_WAIT)
+    of_loader, sd = (0.0, 0.0), _UNMEASURED_SD
     if waits.any():
-        of_loader, sd = _batch_seconds(batch[waits], batch_s[waits])
+        of_loader, sd = _batch_seconds(batch[waits], batch_s[waits], batch[fed & ~waits], batch_s[fed & ~waits])
     elif fed.any():
-        of_loader, sd = (0.0, float((batch_s / batch)[fed].min()) / _RESERVE), _UNMEASURED_SD
-    else:
-        of_loader, sd = None, _UNMEASURED_SD
-    reads = ~fed & (wait > 0)
-    alone = _batch_seconds(batch[reads], trials["phase_data_s"][reads])[0] if reads.any() else of_loader
+        spare = np.maximum(_HALF / np.maximum(_busy(trials), 1e-3), _RESERVE)
+        of_loader = (0.0, float((batch_s / batch / spare)[fed].min()))
+    own_s = filled(trials["phase_data_s"], 0.0) * np.minimum(filled(trials["worker_cpu"], np.inf), 1.0)
+    alone_s, handover_s = (
+        _batch_seconds(batch[rows], own_s[rows])[0] if (rows := group & (own_s > 0)).any() else None
+        for group in (~fed, fed & ~waits)
+    )
     cpu = (trials["loader_cpu_used"] / per_worker)[fed & np.isfinite(trials["loader_cpu_used"])]
     return Loading(
-        batch_s=of_loader or alone or (0.0, 0.0),
+        batch_s=of_loader if fed.any() else alone_s or of_loader,
         sd=sd,
         cpu_s=float(np.median(cpu)) if len(cpu) else None,
-        alone_batch_s=alone or (0.0, 0.0),
+        alone_s=alone_s or of_loader,
+        handover_s=handover_s or (0.0, 0.0),
     )
 
 
-def _batch_seconds(batch: Floats, seconds: Floats) -> tuple[tuple[float, float], float]:
+def _batch_seconds(
+    batch: Floats, seconds: Floats, faster_batch: Floats = _NONE, at_most_s: Floats = _NONE
+) -> tuple[tuple[float, float], float]:
     """Return the seconds of a batch (a, b) as a + b·m, and the standard deviation of their logarithm about it.
 
-    a is 0 where all batches (n,) are of one size.
+    They are those of some trials (n,), but no more than others (k,) show. a is 0 where all batches are of one size.
     """
-    if np.ptp(batch) > 0:
-        (a, b), _ = nnls(np.column_stack([np.ones_like(batch), batch]) / seconds[:, None], np.ones(len(batch)))
-    else:
-        a, b = 0.0, float(np.exp(np.log(seconds / batch).mean()))
-    deviation = np.log(seconds / (a + b * batch))
+    binding = np.zeros(len(at_most_s), bool)
+    while True:
+        at, of = np.append(batch, faster_batch[binding]), np.append(seconds, at_most_s[binding])
+        if np.ptp(at) > 0:
+            (a, b), _ = nnls(np.column_stack([np.ones_like(at), at]) / of[:, None], np.ones(len(at)))
+        else:
+            a, b = 0.0, float(np.exp(np.log(of / at).mean()))
+        slower = (a + b * faster_batch > at_most_s) & ~binding
+        if not slower.any():
+            break
+        binding |= slower
+    deviation = np.log(of / (a + b * at))
     return (float(a), float(b)), max(float(deviation.std()), _MIN_SD)

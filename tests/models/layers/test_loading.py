@@ -50,7 +50,7 @@ def columns(rows: Sequence[tuple[int, float, int]]) -> dict[str, Any]:
 def test_rate_of_a_loader_is_found() -> None:
     loading = fitted(POINTS).loading_
     assert loading is not None
-    assert loading.rates(np.array([float(BATCH)]), np.ones(1))[0] == pytest.approx(LOADER, rel=0.03)
+    assert loading.delivered(np.array([float(BATCH)]), np.ones(1))[0] == pytest.approx(LOADER, rel=0.03)
     assert loading.cpu_s == pytest.approx(LOAD_S, rel=0.03)
 
 
@@ -117,3 +117,39 @@ def test_loaders_take_time_for_each_batch_too() -> None:
     model = make_predictor(may_be_input_bound=True).fit([trial(m, n) for m in (100, 200, 400) for n in (1, 2)])
     rows = columns([(1, 8.0, 3)]) | {"batch_size": np.array([1600.0])}
     assert model.predict(rows)[0] == pytest.approx(3 * 1600 / (0.02 + 0.16), rel=0.1)
+
+
+def handed_over(workers: int, cores: float, batch: int, loaders: int, **fields: Any) -> Trial:
+    """Return a trial whose worker computes 4 core ms a batch, and takes it over in 0.6 core ms of its own, or loads it in 0.3.
+
+    Its loaders compute for a tenth of their time.
+    """
+    compute_s, data_s = 4e-3 / cores, (0.6e-3 if loaders else 0.3e-3) / cores
+    shown: dict[str, Any] = {
+        "workers": workers, "ps": 0, "worker_cpu": cores, "worker_cpu_used": 0.8 * cores, "batch_size": batch,
+        "loaders": loaders, "loader_cpu_used": 0.1 * loaders, "throughput": workers * batch / (compute_s + data_s),
+        "phase_data_s": data_s, "phase_compute_s": compute_s, "duration_s": 10.0,
+    }  # fmt: skip
+    return Trial(**shown | fields)
+
+
+def test_time_to_take_a_batch_over_is_no_lack_of_loaders() -> None:
+    points = [(1, 0.5, 64, 0), (2, 0.5, 64, 1), (1, 0.5, 256, 1), (2, 1.0, 256, 0), (1, 1.0, 64, 1), (2, 1.0, 64, 0)]
+    trials = [handed_over(*point) for point in points]
+    model = make_predictor(may_be_input_bound=True).fit(trials)
+    assert isinstance(model, LoadingModel)
+    rows = [handed_over(1, 1.0, 256, loaders).model_copy(update={"throughput": None}) for loaders in (0, 1, 4)]
+    alone, one, four = model.predict(rows)
+    assert alone / one == pytest.approx(4.6 / 4.3, rel=0.03)
+    assert four == pytest.approx(one, rel=0.01)
+    assert one == pytest.approx(256 / 4.6e-3, rel=0.15)
+
+
+@pytest.mark.parametrize("limit", [{"worker_cpu_used": 0.99}, {"throttled_s": 3.0}])
+def test_loaders_deliver_at_least_what_a_worker_at_its_limit_of_cores_trained(limit: dict[str, float]) -> None:
+    slow = {"throughput": 64 / 10e-3, "phase_data_s": 4e-3, "phase_compute_s": 6e-3}
+    waits = handed_over(1, 1.0, 64, 1, **slow)
+    trained = handed_over(1, 1.0, 512, 1, throughput=512 / 12e-3, phase_data_s=2e-3, phase_compute_s=10e-3, **limit)
+    model = make_predictor(may_be_input_bound=True).fit([waits, trained, handed_over(1, 0.5, 512, 0)])
+    assert isinstance(model, LoadingModel)
+    assert model.loading_rates([waits, trained]) == pytest.approx([64 / 10e-3, 512 / 12e-3], rel=0.05)
