@@ -111,9 +111,9 @@ class LoadingModel(BaseThroughputModel):
         wait = waiting_share(trials)
         self.loading_ = _loading(trials, wait)
         of_known = known[successful(X)]
-        for name, changed in zip(("throughput", "worker_cpu_used"), _rates_without_data(trials, wait, self.loading_)):
-            rows[name] = np.array(rows[name], float)
-            rows[name][of_known] = changed
+        rows["throughput"][of_known], rows["worker_cpu_used"][of_known] = _rates_without_data(
+            trials, wait, self.loading_
+        )
         self.base_ = self.base.fit(rows)
         self.batch_size_ = float(np.median(trials["batch_size"]))
         return self

@@ -120,7 +120,7 @@ def test_loaders_take_time_for_each_batch_too() -> None:
 
 
 def handed_over(workers: int, cores: float, batch: int, loaders: int, **fields: Any) -> Trial:
-    """Return a trial whose worker computes 4 core ms a batch, and takes it over in 0.6 core ms of its own, or loads it in 0.3.
+    """Return a trial whose worker computes 4 core ms a batch, and takes it over in 0.6 core ms, or loads it in 0.3.
 
     Its loaders compute for a tenth of their time.
     """
