@@ -28,6 +28,9 @@ Table: TypeAlias = (
 
 ALLOCATION_AXES = ("workers", "ps", "worker_cpu", "ps_cpu", "batch_size")
 AXES = (*ALLOCATION_AXES, "embedding_bytes")
+QUOTA_COLUMNS = ("workers", "ps", "worker_cpu", "throttled_s", "duration_s")
+"""Columns that `stopped_at_quota` needs."""
+_STOPPED = 0.1
 _MODES = {"async": 0.0, "sync": 1.0}
 
 
@@ -121,6 +124,13 @@ def _number(name: str, value: Any) -> float:
     if value is None or type(value).__name__ == "NAType" or value != value:  # pd.NA has no truth value
         return float("nan")
     raise InputError(f"{name} is {value!r}, which is not a number.", "Correct it.")
+
+
+def stopped_at_quota(columns: Columns) -> NDArray[np.bool_]:
+    """Return which trials (n,) had replicas that their CPU quota stopped for a tenth of the time of each core."""
+    replicas = filled(columns["workers"], 1.0) + filled(columns["ps"], 0.0)
+    core_s = columns["duration_s"] * replicas * np.maximum(filled(columns["worker_cpu"], 1.0), 1.0)
+    return np.asarray(filled(columns["throttled_s"] / core_s, 0.0) >= _STOPPED)
 
 
 def batch_sizes(job: Job, workers: Column) -> Column:

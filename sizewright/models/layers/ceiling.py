@@ -21,7 +21,16 @@ from typing_extensions import Self
 from sizewright.errors import NotEnoughDataError
 from sizewright.models._base import BaseThroughputModel, Explanation, Kind, check_interval
 from sizewright.models.default.predictor import AUXILIARY_COLUMNS
-from sizewright.models.table import ALLOCATION_AXES, AXES, Table, as_columns, filled, successful
+from sizewright.models.table import (
+    ALLOCATION_AXES,
+    AXES,
+    QUOTA_COLUMNS,
+    Table,
+    as_columns,
+    filled,
+    stopped_at_quota,
+    successful,
+)
 
 _MAX_SPREAD = 0.12  # trials at the ceiling differ by no more than this share
 _MIN_SE = 0.02
@@ -43,7 +52,7 @@ class CeilingModel(BaseThroughputModel):
 
     def fit(self, X: Table, y: Any = None) -> Self:
         """Learn from successful trials. Raises NotEnoughDataError where no trial succeeded."""
-        columns = as_columns(X, (*AXES, "worker_gpu", "sync", "throughput", *AUXILIARY_COLUMNS, *_USED))
+        columns = as_columns(X, (*AXES, "worker_gpu", "sync", "throughput", *AUXILIARY_COLUMNS, *_USED, *QUOTA_COLUMNS))
         rates = columns["throughput"] if y is None else np.asarray(y, float)
         usable = successful(X) & np.isfinite(rates) & (rates > 0)
         rows = {name: column[usable] for name, column in columns.items()} | {"throughput": rates[usable]}
@@ -152,6 +161,8 @@ def _candidate_ceilings(rows: dict[str, Floats]) -> list[NDArray[np.bool_]]:
 def _idle(rows: dict[str, Floats], top: NDArray[np.int64]) -> bool:
     """Return whether workers and PS were idle at the largest of these; unknown use counts as idle."""
     largest = top[np.argmax(rows["workers"][top] * filled(rows["worker_cpu"][top], 1.0))]
+    if stopped_at_quota(rows)[largest]:
+        return False
     for role in ("worker", "ps"):
         used, cores = rows[f"{role}_cpu_used"][largest], rows[f"{role}_cpu"][largest]
         if np.isfinite(used) and np.isfinite(cores) and used > _MAX_IDLE_USE * cores:

@@ -25,7 +25,7 @@ from typing_extensions import Self
 
 from sizewright.models._base import BaseThroughputModel, Explanation, Kind, check_interval
 from sizewright.models.default.predictor import AUXILIARY_COLUMNS
-from sizewright.models.table import AXES, Table, as_columns, filled, successful
+from sizewright.models.table import AXES, QUOTA_COLUMNS, Table, as_columns, filled, stopped_at_quota, successful
 from sizewright.spec.metrics import PHASES
 
 Floats = NDArray[np.float64]
@@ -38,14 +38,12 @@ loaders that compute for less than `_HALF` of their time, the share must be larg
 _HALF = 0.5
 _BUSY = 0.9
 """A worker that uses this share of its cores is limited by them."""
-_THROTTLED = 0.1
-"""So is one that its limit stops for this share of the time of each core: its steps and loaders then wait for cores."""
 _MIN_SD, _UNMEASURED_SD = 0.03, 0.3
 _RESERVE = 1.3
 """Loaders for which no trial has waited are taken to deliver so many times what was trained, or until they compute for
 `_HALF` of their time."""
 _NONE = np.zeros(0)
-_OF_LOADING = ("loaders", "loader_cpu_used", "throttled_s", "duration_s", *(f"phase_{name}" for name in PHASES))
+_OF_LOADING = ("loaders", "loader_cpu_used", *(f"phase_{name}" for name in PHASES))
 _OF_BASE = (
     *AXES,
     "worker_gpu",
@@ -55,6 +53,7 @@ _OF_BASE = (
     *AUXILIARY_COLUMNS,
     "worker_cpu_used",
     "ps_cpu_used",
+    *QUOTA_COLUMNS,
 )
 _COLUMNS = tuple(dict.fromkeys((*_OF_BASE, *_OF_LOADING)))
 
@@ -216,10 +215,7 @@ def waiting_share(X: Table) -> Floats:
 def _is_limited_by_cores(trials: dict[str, Floats]) -> NDArray[np.bool_]:
     """Return which workers (n,) use all their cores, or are stopped at their limit; none of those without records."""
     uses_all = filled(trials["worker_cpu_used"] / trials["worker_cpu"], 0.0) >= _BUSY
-    core_s = (
-        trials["duration_s"] * (trials["workers"] + filled(trials["ps"], 0.0)) * np.maximum(trials["worker_cpu"], 1)
-    )
-    return np.asarray(uses_all | (filled(trials["throttled_s"] / core_s, 0.0) >= _THROTTLED))
+    return np.asarray(uses_all | stopped_at_quota(trials))
 
 
 def _waits_for_loaders(trials: dict[str, Floats], wait: Floats) -> NDArray[np.bool_]:
@@ -237,13 +233,15 @@ def _rates_without_data(trials: dict[str, Floats], wait: Floats, loading: Loadin
     """Return the samples/s (n,) that the trials would have had without waiting, and the cores that they would use.
 
     With loaders enough a sample takes the same CPU seconds. What a worker does with data itself takes its share of the
-    CPU seconds, too.
+    CPU seconds, too. Where the limit stops a worker, its processes push each other out of caches: the CPU seconds tell
+    nothing of the host then, so the cores are unknown.
     """
     rates, used = trials["throughput"], trials["worker_cpu_used"]
     loaded = trials["workers"] * loading.delivered(trials["batch_size"], trials["loaders"])
     waits = _waits_for_loaders(trials, wait) & (loaded <= _RESERVE * rates)
     cores_allow = filled(trials["worker_cpu"] / used, np.inf) * rates
     fed = np.maximum(np.minimum(rates / (1 - wait), cores_allow), rates)
+    used = np.where(stopped_at_quota(trials), np.nan, used)
     return np.where(waits, fed, rates / (1 - wait)), np.where(waits, used * fed / rates, used)
 
 

@@ -63,6 +63,11 @@ def test_busy_workers_have_no_ceiling() -> None:
     assert CeilingModel(AllreduceModel()).fit(busy).explain().ceiling is None
 
 
+def test_workers_that_their_quota_stops_have_no_ceiling() -> None:
+    stopped = [t.model_copy(update={"throttled_s": 0.2 * t.workers, "duration_s": 1.0}) for t in trials(4000.0)]
+    assert CeilingModel(AllreduceModel()).fit(stopped).explain().ceiling is None
+
+
 def test_job_with_ps_has_a_ceiling() -> None:
     rows = []
     for workers, cores, ps, ps_cores in [
