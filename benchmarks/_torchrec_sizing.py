@@ -36,8 +36,7 @@ from sizewright.training.command.session import CommandSession
 from sizewright.training.session import Session
 
 EXAMPLES = Path(__file__).parents[1] / "examples" / "torchrec"
-_FULL = Timing(min_s=6, max_s=12, target_se=0.01)
-TIMING = choose(_FULL, _FULL, BRIEF)
+TIMING = choose(Timing(min_s=6, max_s=12, target_se=0.01), Timing(min_s=4, max_s=8, target_se=0.02), BRIEF)
 SLOW_LINK = "100mbit"
 MEMORY = 2 * 2**30
 PASSES = choose(3, 2, 1)
@@ -47,7 +46,7 @@ _COUNTED = ((1, 0.4, 512), (2, 0.4, 512), (1, 0.8, 1024), (2, 0.6, 256), (2, 0.8
 COUNTED = choose(_COUNTED, _COUNTED[:3], _COUNTED[:1])
 
 ENGINE_BATCHES = choose((512, 2048), (512, 2048), (512,))
-PAIRS = choose(4, 2, 1)
+PAIRS = choose(4, 1, 1)
 _SHAPE = (
     ('TABLES = {"user": (200_000, 32, 1), "item": (50_000, 32, 1), "history": (50_000, 16, 20), "tags": (1_000, 8, 5)}',
      'TABLES = {f"t{i}": (110_000, 16, 1) for i in range(26)}'),
