@@ -119,7 +119,9 @@ class Grid:
     @classmethod
     def of_rows(cls, rows: Floats) -> Grid:
         """Return the grid of distinct rows (n, 7)."""
-        return cls(*np.unique(rows.reshape(-1, 7), axis=0).T)
+        rows = rows.reshape(-1, 7)
+        _, first = np.unique(_row_codes(rows), return_index=True)
+        return cls(*rows[first].T)
 
 
 def choosable_range(axis: str, supported: tuple[float, float]) -> tuple[float, float]:
@@ -184,9 +186,18 @@ def finer(grid: Grid, starts: Sequence[int], shared_batch: SharedBatch | None = 
     for start in starts:
         values = [_half_way(name, axis, float(rows[start][i])) for i, (name, axis) in enumerate(axes.items())]
         blocks.append(_product(*values))
-    candidates = np.unique(_with_shared_batch(np.concatenate(blocks).round(9), shared_batch), axis=0)
-    known = set(map(tuple, rows.tolist()))
-    return Grid.of_rows(np.array([row for row in candidates.tolist() if tuple(row) not in known]))
+    candidates = _with_shared_batch(np.concatenate(blocks).round(9), shared_batch)
+    codes = _row_codes(np.concatenate([rows, candidates]))
+    return Grid.of_rows(candidates[~np.isin(codes[len(rows) :], codes[: len(rows)])])
+
+
+def _row_codes(rows: Floats) -> NDArray[np.int64]:
+    """Return a number for each row (n, k), by which rows have their lexical order and equal rows are equal."""
+    codes = np.zeros(len(rows), np.int64)
+    for column in rows.T:
+        values, of_row = np.unique(column, return_inverse=True)
+        codes = np.unique(codes * len(values) + of_row, return_inverse=True)[1]  # stays below the number of rows
+    return codes
 
 
 def counts_between(low: int, high: int, max_counts: int = 64) -> list[float]:
