@@ -14,8 +14,6 @@ WORKERS, WORKER_CPU = choose(4, 4, 1), 0.25
 PS = {"wide_deep": choose(3, 3, 1), "xdeepfm": 1}
 """Numbers of PS that use UTILIZATION of at least a tenth of a core each; xDeepFM has little work for them."""
 UTILIZATION = 0.75
-_HOT_UTILIZATION = 0.95
-"""Of the PS before one of three gets 60 % of their work: static then takes 1.57 times as long, as published."""
 _FAULT_AT, _KILL_AT = 0.2, 0.5
 _FIFTH = 0.2
 _CALIBRATION_S, _RUN_S = choose(20.0, 10.0, 1.0), choose(95.0, 20.0, 2.0)
@@ -98,12 +96,8 @@ def setting_of(case: Case, calibration: dict[str, Any]) -> Setting:
     if kind == "slow_ps":
         return plain._replace(fault=Fault(_FAULT_AT, cut_cpu(f"ps-{PS[case.family] - 1}", _FIFTH * ps_cpu)))
     if kind == "hot_ps":
-        ps_cpu = round(ps_cpu * UTILIZATION / _HOT_UTILIZATION, 3)
         begin = round(_FAULT_AT * samples)
-        return plain._replace(
-            job=_bounded(job, ps_cpu), allocation=_sized(case.family, ps_cpu), program=SkewedLater(begin),
-            fault=Fault(_FAULT_AT, lambda _: None),
-        )  # fmt: skip
+        return plain._replace(program=SkewedLater(begin), fault=Fault(_FAULT_AT, lambda _: None))
     if kind == "memory":
         return _short_of_memory(plain, calibration)
     if kind == "halved":

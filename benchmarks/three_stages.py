@@ -2,9 +2,9 @@
 
 *static* is the same engine at the same allocation: the samples are split into equal contiguous parts, and nothing is
 replaced. *queue* leases the samples and replaces nothing. *auto* is `sizewright run --tune` with the shipped prior. The
-job has 4 workers and 3 PS, which use .75 of their cores (.95 before one gets hot); xDeepFM has work for one PS only.
-Faults occur at 20 % of the run and kills at 50 %, with a checkpoint every 10 %. The cost is allocated resources × price
-over time. It counts both allocations during a change, and includes the loop itself.
+job has 4 workers and 3 PS, which use .75 of their cores; xDeepFM has work for one PS only. Faults occur at 20 % of the
+run and kills at 50 %, with a checkpoint every 10 %. The cost is allocated resources × price over time. It counts both
+allocations during a change, and includes the loop itself.
 
 Each case runs once in every way, and the healthy one in eight pairs. Every run is kept at once in
 `results/three_stages_runs.jsonl`, and `--resume` runs only what is missing. QUICK=1 runs the cases with a
