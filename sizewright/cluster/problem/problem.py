@@ -159,7 +159,11 @@ class Problem:
         change_price: Floats | None = None,
         fallback: Ints | None = None,
     ) -> Problem:
-        """Return the problem with other fields than its needs and capacity; what follows from these is kept."""
+        """Return the problem with other fields than its needs and capacity; what follows from these is kept.
+
+        `values`, `offered`, `current`, `change_price` and `fallback` are those of the class; None leaves them as they
+        are.
+        """
         problem = replace(
             self,
             values=self.values if values is None else values,
