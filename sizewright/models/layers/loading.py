@@ -81,7 +81,7 @@ class Loading(NamedTuple):
     def own_s(self, batch: Floats, loaders: Floats, cores: Floats) -> Floats:
         """Return the seconds (n,) that a worker spends on a batch of data itself: to load it, or to take it over."""
         alone, handover = (a + b * batch for a, b in (self.alone_s, self.handover_s))
-        return np.where(loaders > 0, handover, alone) / np.minimum(filled(cores, np.inf), 1.0)
+        return np.where(loaders > 0, handover, alone) / _share_of_core(cores)
 
 
 class LoadingModel(BaseThroughputModel):
@@ -212,6 +212,11 @@ def waiting_share(X: Table) -> Floats:
     return np.asarray(np.clip(filled(data / np.maximum(step_s, 1e-9), 0.0), 0.0, 0.99))
 
 
+def _share_of_core(cores: Floats) -> Floats:
+    """Return what one thread of a worker (n,) has of a core; all of it where the cores are not known."""
+    return np.minimum(filled(cores, np.inf), 1.0)
+
+
 def _is_limited_by_cores(trials: dict[str, Floats]) -> NDArray[np.bool_]:
     """Return which workers (n,) use all their cores, or are stopped at their limit; none of those without records."""
     uses_all = filled(trials["worker_cpu_used"] / trials["worker_cpu"], 0.0) >= _BUSY
@@ -256,7 +261,7 @@ def _loading(trials: dict[str, Floats], wait: Floats) -> Loading:
     elif fed.any():
         spare = np.maximum(_HALF / np.maximum(_busy(trials), 1e-3), _RESERVE)
         of_loader = (0.0, float((batch_s / batch / spare)[fed].min()))
-    own_s = filled(trials["phase_data_s"], 0.0) * np.minimum(filled(trials["worker_cpu"], np.inf), 1.0)
+    own_s = filled(trials["phase_data_s"], 0.0) * _share_of_core(trials["worker_cpu"])
     alone_s, handover_s = (
         _batch_seconds(batch[rows], own_s[rows])[0] if (rows := group & (own_s > 0)).any() else None
         for group in (~fed, fed & ~waits)
