@@ -170,14 +170,13 @@ def answer(details: Details, python: Callable[[], str]) -> Figures:
     rows: list[dict[str, object]] = []
     regrets: dict[str, list[float]] = {"regret": [], "regret_of_noise": [], "regret_time": []}
     errors: list[float] = []
+    by_time = job.model_copy(update={"objective": "time"})
     for number, trials in enumerate(passes):
         others = np.delete(relative, number, axis=0) if PASSES > 1 else relative
         truth = np.exp(np.log(others).mean(axis=0))
-        true = objectives(job, grid, truth)
-        by_time = job.model_copy(update={"objective": "time"})
-        for name, each, best in (("regret", job, true), ("regret_time", by_time, 1 / truth)):
+        for name, each in (("regret", job), ("regret_time", by_time)):
             chosen, predicted = chosen_of_grid(each, grid, [trials[allocation] for allocation in picked])
-            regrets[name].append(float(best[chosen] / best.min() - 1) if chosen is not None else float("inf"))
+            regrets[name].append(regret(each, grid, truth, chosen) if chosen is not None else float("inf"))
             if name == "regret" and chosen is not None:
                 errors.append(float(np.median(np.abs(predicted / np.median(predicted / truth) / truth - 1))))
                 print(f"pass {number}: chosen {grid[chosen].describe()}, regret {regrets[name][-1]:.3f}", flush=True)
@@ -187,7 +186,7 @@ def answer(details: Details, python: Callable[[], str]) -> Figures:
                     for allocation, ours, real, share in zip(grid, predicted, rates[number], truth, strict=True)
                 ]  # fmt: skip
         by_noise = int(np.argmin(objectives(job, grid, rates[number])))
-        regrets["regret_of_noise"].append(float(true[by_noise] / true.min() - 1))
+        regrets["regret_of_noise"].append(regret(job, grid, truth, by_noise))
     details["answer"] = rows
     return {
         "answer_allocations": float(len(grid)),
@@ -363,7 +362,13 @@ def changed(folder: Path, name: str, changes: Sequence[tuple[str, str]]) -> None
     (folder / name).write_text(text)
 
 
-def objectives(job: Job, allocations: list[Allocation], rates: np.ndarray[Any, np.dtype[np.float64]]) -> Any:
+def regret(job: Job, grid: Sequence[Allocation], rates: np.ndarray[Any, np.dtype[np.float64]], chosen: int) -> float:
+    """Return by what share the objective at the chosen allocation of a grid exceeds the best."""
+    values = objectives(job, grid, rates)
+    return float(values[chosen] / values.min() - 1)
+
+
+def objectives(job: Job, allocations: Sequence[Allocation], rates: np.ndarray[Any, np.dtype[np.float64]]) -> Any:
     """Return the job's objective at each allocation."""
     prices = [
         float(hourly_price(job.prices, cores=a.cores(), memory_bytes=a.memory_bytes(), gpus=0)) for a in allocations
