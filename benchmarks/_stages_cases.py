@@ -14,6 +14,8 @@ WORKERS, WORKER_CPU = choose(4, 4, 1), 0.25
 PS = {"wide_deep": choose(3, 3, 1), "xdeepfm": 1}
 """Numbers of PS that use UTILIZATION of at least a tenth of a core each; xDeepFM has little work for them."""
 UTILIZATION = 0.75
+HOT_BATCH, HOT_UTILIZATION = 2048, 0.95
+"""The case `hot_ps`: at a batch of 512 two thirds of the work of a PS do not depend on the ids of the batch."""
 _FAULT_AT, _KILL_AT = 0.2, 0.5
 _FIFTH = 0.2
 _CALIBRATION_S, _RUN_S = choose(20.0, 10.0, 1.0), choose(95.0, 20.0, 2.0)
@@ -29,6 +31,23 @@ class Case(NamedTuple):
     hows: tuple[str, ...] = _STATIC_TOO
     family: str = "wide_deep"
     change_s: float = 0.0
+    hot: bool = False
+    """Whether it has the batch and the busy PS of `hot_ps`."""
+
+    @property
+    def calibration(self) -> str:
+        """The name of the calibration that it needs."""
+        return f"calibration of {self.family}" + (f" at batch {HOT_BATCH}" if self.hot else "")
+
+    @property
+    def batch_size(self) -> int:
+        """The samples of a step of one worker."""
+        return HOT_BATCH if self.hot else 512
+
+    @property
+    def utilization(self) -> float:
+        """The share of their cores that PS use."""
+        return HOT_UTILIZATION if self.hot else UTILIZATION
 
 
 CASES = (
@@ -39,9 +58,9 @@ CASES = (
     Case("slow_ps"),
     Case("slow_ps_30s", hows=_AUTO, change_s=30.0),
     Case("slow_ps_90s", hows=_AUTO, change_s=90.0),
-    Case("hot_ps", hows=("static", "queue", "auto")),
-    Case("hot_ps_30s", hows=_AUTO, change_s=30.0),
-    Case("hot_ps_90s", hows=_AUTO, change_s=90.0),
+    Case("hot_ps", hows=("static", "queue", "auto"), hot=True),
+    Case("hot_ps_30s", hows=_AUTO, change_s=30.0, hot=True),
+    Case("hot_ps_90s", hows=_AUTO, change_s=90.0, hot=True),
     Case("memory"),
     Case("killed"),
     Case("halved", 3, hows=("queue",)),
@@ -65,25 +84,29 @@ _NAMED = (
 QUICK_CASES = choose(_NAMED, _NAMED, ("healthy",))
 
 
-def calibrated(family: str) -> dict[str, float]:
-    """Return the cores at which a PS is busy to UTILIZATION, its samples/s and its memory peak, from queue runs."""
-    job, cores, measured = _job(family), 0.15, dict[str, float]()
-    samples = 300_000 if family == "wide_deep" else 60_000
+def calibrated(case: Case) -> dict[str, float]:
+    """Return the cores at which a PS is as busy as a case wants, its samples/s and its memory peak, from queue runs.
+
+    A PS gets a tenth of a core (`ps_cpu`) even if it needs less (`needed_cpu`).
+    """
+    job, cores, measured = _job(case), 0.15, dict[str, float]()
+    samples = 300_000 if case.family == "wide_deep" else 60_000
     if SMOKE:
         samples //= 40
     for _ in range(choose(2, 2, 1)):
-        ran = train(Setting(job, _sized(family, cores), samples), "queue")
-        used = (ran.ps_utilization or UTILIZATION) * cores
+        ran = train(Setting(job, _sized(case, cores), samples), "queue")
+        used = (ran.ps_utilization or case.utilization) * cores
         measured = {"rate": ran.samples / ran.jct_s, "used": used / cores, "ps_peak_bytes": float(ran.ps_peak_bytes)}
         samples = round(measured["rate"] * _CALIBRATION_S)
-        cores = max(0.1, round(used / UTILIZATION, 3))
-    return measured | {"ps_cpu": cores}
+        needed = round(used / case.utilization, 3)
+        cores = max(0.1, needed)
+    return measured | {"ps_cpu": cores, "needed_cpu": needed}
 
 
 def setting_of(case: Case, calibration: dict[str, Any]) -> Setting:
     """Return the setting of a case. The allocation is the best within the bounds unless the case says otherwise."""
     ps_cpu, rate = calibration["ps_cpu"], calibration["rate"]
-    job, allocation = _bounded(_job(case.family), ps_cpu), _sized(case.family, ps_cpu)
+    job, allocation = _bounded(_job(case), ps_cpu), _sized(case, ps_cpu)
     samples = round(rate * _RUN_S)
     plain = Setting(job, allocation, samples, change_s=case.change_s)
     kind = case.name.removeprefix("xdeepfm_").removesuffix("_30s").removesuffix("_90s")
@@ -94,7 +117,8 @@ def setting_of(case: Case, calibration: dict[str, Any]) -> Setting:
     if kind == "slow_worker":
         return plain._replace(fault=Fault(_FAULT_AT, cut_cpu("worker-1", _FIFTH * WORKER_CPU)))
     if kind == "slow_ps":
-        return plain._replace(fault=Fault(_FAULT_AT, cut_cpu(f"ps-{PS[case.family] - 1}", _FIFTH * ps_cpu)))
+        cut = cut_cpu(f"ps-{PS[case.family] - 1}", _FIFTH * calibration["needed_cpu"])
+        return plain._replace(fault=Fault(_FAULT_AT, cut))
     if kind == "hot_ps":
         begin = round(_FAULT_AT * samples)
         return plain._replace(program=SkewedLater(begin), fault=Fault(_FAULT_AT, lambda _: None))
@@ -130,8 +154,8 @@ def _short_of_memory(plain: Setting, calibration: dict[str, Any]) -> Setting:
     return plain._replace(allocation=plain.allocation.model_copy(update={"ps": groups}))
 
 
-def _sized(family: str, ps_cpu: float) -> Allocation:
-    return Allocation.of(WORKERS, PS[family], WORKER_CPU, ps_cpu, 512)
+def _sized(case: Case, ps_cpu: float) -> Allocation:
+    return Allocation.of(WORKERS, PS[case.family], WORKER_CPU, ps_cpu, case.batch_size)
 
 
 def _bounded(job: Job, ps_cpu: float) -> Job:
@@ -139,7 +163,8 @@ def _bounded(job: Job, ps_cpu: float) -> Job:
     return job.model_copy(update={"bounds": job.bounds.model_copy(update={"ps": ps})})
 
 
-def _job(family: str) -> Job:
+def _job(case: Case) -> Job:
     job = Job.load(SHAPE)
-    model = job.model.model_copy(update={"family": family})
-    return job.model_copy(update={"name": family.replace("_", "-"), "model": model})
+    model = job.model.model_copy(update={"family": case.family})
+    training = job.training.model_copy(update={"batch_size": case.batch_size})
+    return job.model_copy(update={"name": case.family.replace("_", "-"), "model": model, "training": training})

@@ -84,10 +84,9 @@ def _missing(cases: list[Case], runs: Runs) -> list[MissingRun]:
 
 def _measure(missing: MissingRun, runs: Runs, path: Path) -> None:
     case = missing.case
-    if not any(run["case"] == f"calibration of {case.family}" for run in runs):
-        row = {"case": f"calibration of {case.family}", "pair": 0, "how": "queue"} | calibrated(case.family)
-        _keep(row, runs, path)
-    calibration = next(run for run in runs if run["case"] == f"calibration of {case.family}")
+    if not any(run["case"] == case.calibration for run in runs):
+        _keep({"case": case.calibration, "pair": 0, "how": "queue", **calibrated(case)}, runs, path)
+    calibration = next(run for run in runs if run["case"] == case.calibration)
     began = time.monotonic()
     prior_curve = sw.load_prior("shipped").curve(job_of(case, calibration))
     ran = train(setting_of(case, calibration)._replace(prior_curve=prior_curve), missing.how)  # type: ignore[arg-type]

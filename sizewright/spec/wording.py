@@ -123,8 +123,12 @@ def _filled(template: str, values: Values) -> str:
 
 def _straggler(values: Values) -> str:
     unit = "exchange" if values["role"] == "ps" else "step"
-    evidence = _filled(_EVIDENCE[values["cause"]], values)
-    return _filled(f"{{replica}} takes {{ratio:.1f}} times as long as its peers per {unit}: {evidence}.", values)
+    if values.get("than") == "earlier":
+        whom, others = "before", "before"
+    else:
+        whom, others = "its peers", "the others"
+    evidence = _filled(_EVIDENCE[values["cause"]], {**values, "others": others})
+    return _filled(f"{{replica}} takes {{ratio:.1f}} times as long as {whom} per {unit}: {evidence}.", values)
 
 
 def _remedy_saves(values: Values) -> str:
@@ -359,8 +363,8 @@ _MEMORY_DECIDED_BY = {
 """What decides how much memory is requested."""
 _ERRORS = "median error {error:.3f} on {jobs} held-out jobs, against {rival}'s {rival_error:.3f}"
 _EVIDENCE = {
-    "cpu_cut": "its CPU quota throttles it {throttled:.0%} of the time, the others {others_throttled:.0%}",
-    "busy_host": "it gets {cores:.2f} cores while it works, the others {others_cores:.2f}",
+    "cpu_cut": "its CPU quota throttles it {throttled:.0%} of the time, {others} {others_throttled:.0%}",
+    "busy_host": "it gets {cores:.2f} cores while it works, {others} {others_cores:.2f}",
     "skewed_keys": "it serves {lookups:.1f} times as many look-ups as the others",
     "slow_network": "most of the extra time is spent sending and receiving rows",
     "starved_input": "most of the extra time is spent waiting for samples",

@@ -1,4 +1,4 @@
-"""Diagnose why a replica is slower than its peers, and choose the remedy."""
+"""Diagnose why a replica is slower than its peers, or than it was, and choose the remedy."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from statistics import median
 from typing import Literal, NamedTuple
 
-from sizewright.recommender.control.stragglers import Straggler
+from sizewright.recommender.control.stragglers import Straggler, own_seconds
 from sizewright.recommender.control.windows import ReplicaWindow, Window
 from sizewright.spec.metrics import PHASES
 from sizewright.spec.reason import Reason
@@ -48,12 +48,15 @@ class Finding(NamedTuple):
 
 
 def diagnose(slow: Straggler, window: Window) -> Finding:
-    """Compare a straggler with the median of the other replicas of its role, over the window in which it was slow."""
+    """Compare a straggler with the median of the other replicas of its role, over the window in which it was slow.
+
+    The only replica of a role is compared with its role's earlier windows.
+    """
     peers = window.of(slow.role)
     replica = next(peer for peer in peers if peer.name == slow.name)
-    others = [peer for peer in peers if peer.name != slow.name]
+    others = slow.earlier or [peer for peer in peers if peer.name != slow.name]
     if slow.role == "ps":
-        cause, evidence = _ps_cause(replica, others)
+        cause, evidence = _ps_cause(replica, others, alone=bool(slow.earlier))
         count = replica.exchanges
     else:
         cause, evidence = _worker_cause(replica, others)
@@ -61,13 +64,15 @@ def diagnose(slow: Straggler, window: Window) -> Finding:
     if cause == "unknown" and count < _MIN_STEPS:
         cause, evidence = "too_few_samples", {"count": count}
     reason = Reason.of("straggler", replica=slow.name, role=slow.role, ratio=slow.ratio, cause=cause, **evidence)
+    if slow.earlier:
+        reason = reason.adding(than="earlier")
     return Finding(slow, cause, _REMEDIES[cause], reason)
 
 
-def _ps_cause(replica: ReplicaWindow, others: Sequence[ReplicaWindow]) -> _Cause:
-    lookups = replica.lookups / max(median(other.lookups for other in others), 1)
+def _ps_cause(replica: ReplicaWindow, others: Sequence[ReplicaWindow], *, alone: bool) -> _Cause:
+    lookups = _lookups_per_exchange(replica) / max(median(map(_lookups_per_exchange, others)), 1e-9)
     if lookups > _MIN_LOOKUP_RATIO:
-        return "skewed_keys", {"lookups": lookups}
+        return _UNKNOWN if alone else ("skewed_keys", {"lookups": lookups})  # alone, it has more work for each batch
     return _cpu_cause(replica, others) or _UNKNOWN
 
 
@@ -100,8 +105,11 @@ def _cpu_cause(replica: ReplicaWindow, others: Sequence[ReplicaWindow]) -> _Caus
 
 
 def _cores_while_busy(replica: ReplicaWindow) -> float:
-    busy_s = replica.busy_s if replica.role == "ps" else sum(getattr(replica, name) for name in PHASES)
-    return replica.cpu_s / max(busy_s, 1e-9)
+    return replica.cpu_s / max(own_seconds(replica), 1e-9)
+
+
+def _lookups_per_exchange(replica: ReplicaWindow) -> float:
+    return replica.lookups / max(replica.exchanges, 1)
 
 
 def _seconds_per_step(replica: ReplicaWindow, phase: str) -> float:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections import Counter, deque
+from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
 from sizewright.models.memory._base import rounded_up
@@ -13,8 +14,8 @@ from sizewright.recommender.control.decisions import Forecast
 from sizewright.recommender.control.diagnose import Finding, diagnose
 from sizewright.recommender.control.memory_watch import MemoryWatch
 from sizewright.recommender.control.missing import MissingReplicas
-from sizewright.recommender.control.stragglers import Straggler, StragglerDetector
-from sizewright.recommender.control.windows import Window, merged
+from sizewright.recommender.control.stragglers import Straggler, StragglerDetector, own_seconds
+from sizewright.recommender.control.windows import ReplicaWindow, Window, merged
 from sizewright.spec import Allocation, Capabilities, ChangeCost, Job, Role
 from sizewright.spec.reason import Reason
 
@@ -52,6 +53,8 @@ class Stabilizer:
         self.memory, self.missing = MemoryWatch(job), MissingReplicas(job)
         self._windows = deque[Window](maxlen=_MAX_WINDOWS)
         self._detector = StragglerDetector()
+        self._allocation: Allocation | None = None
+        """The allocation of the latest window."""
         self.findings: tuple[Finding, ...] = ()
         self.slowed_by_straggler = False
 
@@ -61,14 +64,21 @@ class Stabilizer:
         if not complete:
             self._forget_stragglers()
             return
+        if allocation != self._allocation:
+            self._detector.forget()
+            self._allocation = allocation
         self._windows.append(window)
-        stragglers = [(slow, self._slow_window(slow)) for slow in self._detector.add(window)]
-        self.findings = tuple(diagnose(slow, slow_window) for slow, slow_window in stragglers)
+        findings = [diagnose(slow, self._slow_window(slow)) for slow in self._detector.add(window)]
+        if any(finding.slow.earlier and finding.remedy == "wait" for finding in findings):
+            # Nothing holds an only replica back: its work has changed, and this is its pace from now on.
+            self._detector.forget()
+            findings = [finding for finding in findings if not finding.slow.earlier]
+        self.findings = tuple(findings)
         self.slowed_by_straggler = any(
-            _speedup_without(slow, slow_window, lockstep=self._lockstep) >= _MIN_SPEEDUP
-            for slow, slow_window in stragglers
+            _speedup_without(finding.slow, self._slow_window(finding.slow), lockstep=self._lockstep) >= _MIN_SPEEDUP
+            for finding in findings
         )
-        if not stragglers and len(self._windows) == _MAX_WINDOWS:
+        if not findings and len(self._windows) == _MAX_WINDOWS:
             self._tries.clear()
 
     def _slow_window(self, slow: Straggler) -> Window:
@@ -96,7 +106,7 @@ class Stabilizer:
         self.missing.forget()
 
     def _forget_stragglers(self) -> None:
-        self._detector.forget()
+        self._detector.forget(earlier=False)
         self._windows.clear()
         self.findings, self.slowed_by_straggler = (), False
 
@@ -190,18 +200,25 @@ def _speedup_without(slow: Straggler, window: Window, *, lockstep: bool) -> floa
     """Return how many times as fast the job would be were the replica as fast as its peers.
 
     In `lockstep` all workers wait for a slow one. Otherwise a slow worker only makes fewer steps; where PS are the
-    limit, hardly fewer, so that nothing would be gained.
+    limit, hardly fewer, so that nothing would be gained. An only worker gains in the share of its time in which it
+    works.
     """
     workers = window.of("worker")
+    if slow.role == "worker" and slow.earlier:
+        return _without(slow, sum(map(own_seconds, workers)), workers)
     if slow.role == "worker" and lockstep:
         return len(workers) / (len(workers) - 1 + 1 / slow.ratio)
     if slow.role == "worker":
         steps = {worker.name: worker.steps for worker in workers}
         lost = statistics.median(n for name, n in steps.items() if name != slow.name) - steps[slow.name]
         return 1 + max(lost, 0) / max(sum(steps.values()), 1)
-    wait_s = float(sum(worker.wait_s for worker in workers))
-    wait_share = min(1.0, wait_s / max(sum(worker.seconds for worker in workers), 1e-9))
-    return 1 / (1 - wait_share * (1 - 1 / slow.ratio))
+    return _without(slow, sum(worker.wait_s for worker in workers), workers)
+
+
+def _without(slow: Straggler, slowed_s: float, workers: Sequence[ReplicaWindow]) -> float:
+    """Return the speed-up where `slowed_s` of all workers' seconds become shorter by the straggler's ratio."""
+    share = min(1.0, slowed_s / max(sum(worker.seconds for worker in workers), 1e-9))
+    return 1 / (1 - share * (1 - 1 / slow.ratio))
 
 
 def _ps_limit_bytes(allocation: Allocation) -> int:

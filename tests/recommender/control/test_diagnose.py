@@ -41,3 +41,20 @@ def test_diagnose_returns_cause_and_remedy(name: str, fields: dict[str, float], 
     finding = diagnose(slow, Window(1.0, 1.0, 100, 100, 1000, replicas))
     assert (finding.cause, finding.remedy) == (cause, remedy)
     assert sentence(finding.reason).startswith(f"{name} takes 4.0 times as long as its peers")
+
+
+@pytest.mark.parametrize(
+    ("fields", "cause", "evidence"),
+    [
+        ({"busy_s": 0.9, "throttled_s": 0.6}, "cpu_cut", "its CPU quota throttles it 60 % of the time, before 0 %"),
+        ({"busy_s": 0.9, "cpu_s": 0.3}, "busy_host", "it gets 0.33 cores while it works, before 1.00"),
+        ({"busy_s": 1.8, "cpu_s": 1.8, "lookups": 3000, "exchanges": 60}, "unknown", "no measurement explains it"),
+    ],
+)
+def test_only_ps_is_compared_with_itself(fields: dict[str, float], cause: str, evidence: str) -> None:
+    earlier = tuple(replica("ps-0") for _ in range(3))
+    workers = (replica("worker-0"), replica("worker-1"))
+    slow = Straggler("ps-0", "ps", 4.0, earlier=earlier)
+    finding = diagnose(slow, Window(1.0, 1.0, 100, 100, 1000, (*workers, replica("ps-0", **fields))))
+    assert finding.cause == cause
+    assert sentence(finding.reason) == f"ps-0 takes 4.0 times as long as before per exchange: {evidence}."

@@ -61,6 +61,37 @@ def test_throttled_worker_is_migrated() -> None:
     assert stabilizer.findings == ()
 
 
+def only_ps(seconds: float, **fields: Any) -> Window:
+    workers = (replica(f"worker-{i}", wait_s=1.5) for i in range(3))
+    return window(*workers, replica("ps-0", busy_s=seconds, **fields))
+
+
+def test_only_ps_that_gets_slow_is_migrated() -> None:
+    fine, slow = only_ps(1.0), only_ps(4.0, throttled_s=4.0)
+    stabilizer, action = stabilized(*[fine] * 5, *[slow] * 3)
+    assert action is not None
+    assert action.migrate == ("ps-0",)
+    assert (
+        "times as long as before per exchange: its CPU quota throttles it 80 % of the time, before 0 %" in action.reason
+    )
+    assert stabilizer.slowed_by_straggler
+
+
+def test_only_ps_with_more_work_gets_a_new_reference() -> None:
+    stabilizer, action = stabilized(*[only_ps(1.0)] * 5, *[only_ps(4.0, cpu_s=10.0, lookups=4000)] * 10)
+    assert action is None
+    assert stabilizer.findings == ()
+    assert not stabilizer.slowed_by_straggler
+
+
+def test_only_worker_that_gets_slow_is_migrated() -> None:
+    fine, slow = replica("worker-0"), replica("worker-0", steps=5, throttled_s=2.0)
+    ps = (replica("ps-0"), replica("ps-1"))
+    _, action = stabilized(*[window(fine, *ps)] * 5, *[window(slow, *ps)] * 5)
+    assert action is not None
+    assert action.migrate == ("worker-0",)
+
+
 def test_migration_that_does_not_pay_is_not_made() -> None:
     slow = window(*(replica(f"worker-{i}") for i in range(3)), replica("worker-3", **CUT), samples_left=20_000)
     assert stabilized(*[slow] * 4)[1].migrate  # type: ignore[union-attr]

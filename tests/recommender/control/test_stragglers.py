@@ -80,7 +80,44 @@ def test_ps_are_compared_with_ps() -> None:
     assert stragglers[0].ratio == pytest.approx(5.0)
 
 
-def test_single_replica_has_no_pace() -> None:
+def lone(*seconds: float) -> list[Window]:
+    """Return windows of a job with three workers and one PS, which takes these seconds per exchange."""
+    workers = [replica(f"worker-{i}", 0.05, 10) for i in range(3)]
+    return [window(*workers, replica("ps-0", s, 20)) for s in seconds]
+
+
+def test_only_ps_is_compared_with_its_earlier_windows() -> None:
+    watch = StragglerDetector()
+    stragglers = [watch.add(each) for each in lone(*[0.01] * 5, *[0.04] * 3)]
+    assert stragglers[:-1] == [[]] * 7  # two slow windows may be the host's
+    (slow,) = stragglers[-1]
+    assert (slow.name, slow.ratio, slow.windows) == ("ps-0", pytest.approx(4.0, rel=0.5), 3)
+    assert [each.busy_s for each in slow.earlier] == pytest.approx([0.2] * 5)  # slow windows are no reference
+
+
+def test_only_replica_without_earlier_windows_is_not_slow() -> None:
+    watch = StragglerDetector()
+    assert [watch.add(each) for each in lone(0.01, *[0.1] * 20)] == [[]] * 21
+
+
+def test_only_replica_keeps_its_reference_over_a_migration() -> None:
+    watch = StragglerDetector()
+    for each in lone(*[0.01] * 5):
+        watch.add(each)
+    watch.forget(earlier=False)
+    assert [watch.add(each) for each in lone(*[0.04] * 3)][-1]
+    watch.forget()
+    assert [watch.add(each) for each in lone(*[0.04] * 20)] == [[]] * 20
+
+
+@pytest.mark.parametrize("role", ["worker", "ps"])
+def test_noise_of_an_only_replica_raises_no_alarm(role: str) -> None:
+    rng, watch = np.random.default_rng(0), StragglerDetector()
+    for seconds in 0.05 * np.exp(0.3 * rng.standard_normal(2000)):
+        assert watch.add(window(replica(f"{role}-0", float(seconds), 20))) == []
+
+
+def test_single_replica_has_no_peers() -> None:
     assert paces([replica("ps-0", 0.1)]) == []
     assert paces([replica("worker-0", 0.1), replica("worker-1", 0.1, 0)]) == []
     (first, second) = paces([replica("worker-0", 0.1), replica("worker-1", 0.4)])
