@@ -14,8 +14,8 @@ WORKERS, WORKER_CPU = choose(4, 4, 1), 0.25
 PS = {"wide_deep": choose(3, 3, 1), "xdeepfm": 1}
 """Numbers of PS that use UTILIZATION of at least a tenth of a core each; xDeepFM has little work for them."""
 UTILIZATION = 0.75
-HOT_BATCH, HOT_UTILIZATION = 2048, 0.95
-"""The case `hot_ps`: at a batch of 512 two thirds of the work of a PS do not depend on the ids of the batch."""
+HOT_BATCH, HOT_LAYERS, HOT_UTILIZATION = 2048, (32, 16), 0.95
+"""The case `hot_ps`. Else most of the work of a PS does not depend on ids: it handles messages and dense weights."""
 _FAULT_AT, _KILL_AT = 0.2, 0.5
 _FIFTH = 0.2
 _CALIBRATION_S, _RUN_S = choose(20.0, 10.0, 1.0), choose(95.0, 20.0, 2.0)
@@ -32,12 +32,12 @@ class Case(NamedTuple):
     family: str = "wide_deep"
     change_s: float = 0.0
     hot: bool = False
-    """Whether it has the batch and the busy PS of `hot_ps`."""
+    """Whether it has the batch, the small dense layers and the busy PS of `hot_ps`."""
 
     @property
     def calibration(self) -> str:
         """The name of the calibration that it needs."""
-        return f"calibration of {self.family}" + (f" at batch {HOT_BATCH}" if self.hot else "")
+        return "calibration of hot_ps" if self.hot else f"calibration of {self.family}"
 
     @property
     def batch_size(self) -> int:
@@ -165,6 +165,7 @@ def _bounded(job: Job, ps_cpu: float) -> Job:
 
 def _job(case: Case) -> Job:
     job = Job.load(SHAPE)
-    model = job.model.model_copy(update={"family": case.family})
+    layers = {"bottom_mlp": HOT_LAYERS, "top_mlp": HOT_LAYERS} if case.hot else {}
+    model = job.model.model_copy(update={"family": case.family, **layers})
     training = job.training.model_copy(update={"batch_size": case.batch_size})
     return job.model_copy(update={"name": case.family.replace("_", "-"), "model": model, "training": training})

@@ -38,6 +38,8 @@ from sizewright.training.transport.wire import TOKEN_BYTES
 
 _FIRST_STEPS = 1
 _ANSWER_S = 5.0
+_CHECK_EVERY_S = 0.5
+"""Without recovery, waiting asks all replicas so often whether they still train: each call costs them CPU time."""
 _SESSION_NUMBERS = itertools.count()
 
 
@@ -82,6 +84,7 @@ class Session:
         resumed = resumed_info(resume, self.job, samples)
         check_folder(folder, resume)
         self._recover = recover
+        self._checked_s = time.monotonic()
         self._begun = False  # whether training has begun
         self._written = {folder}  # folders with snapshots of this session
         self._changing = threading.Lock()  # held during a change that the user requested
@@ -290,8 +293,9 @@ class Session:
         while not self._lease_server.finished.wait(0.1 if timeout_s is None else min(timeout_s, 0.1)):
             if self._recovery.gave_up is not None:
                 raise self._recovery.gave_up
-            if not self._recover:
-                self.observe()
+            if not self._recover and time.monotonic() - self._checked_s > _CHECK_EVERY_S:
+                self.observe()  # raises if a replica has died
+                self._checked_s = time.monotonic()
             if deadline is not None and time.monotonic() > deadline:
                 return False
         return True

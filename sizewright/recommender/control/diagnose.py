@@ -23,6 +23,8 @@ _MIN_EXTRA_THROTTLING = 0.15
 _MIN_LOOKUP_RATIO = 1.3
 _MAX_CORE_RATIO = 0.8
 """Cores used while busy, relative to the peers: below this, the replica waits for cores that the peers have."""
+_FULL_SHARE = 0.8
+"""Cores used, relative to those of the allocation: from this on, the replica has its cores, and work for all of them."""
 _MAIN_SHARE = 0.5
 _MIN_STEPS = 50
 """With fewer steps or exchanges, an unknown cause may still show up in the measurements."""
@@ -47,19 +49,20 @@ class Finding(NamedTuple):
     reason: Reason
 
 
-def diagnose(slow: Straggler, window: Window) -> Finding:
+def diagnose(slow: Straggler, window: Window, cores: float) -> Finding:
     """Compare a straggler with the median of the other replicas of its role, over the window in which it was slow.
 
-    The only replica of a role is compared with its role's earlier windows.
+    The only replica of a role is compared with its role's earlier windows. `cores` are those that a replica of the role
+    has by the allocation.
     """
     peers = window.of(slow.role)
     replica = next(peer for peer in peers if peer.name == slow.name)
-    others = slow.earlier or [peer for peer in peers if peer.name != slow.name]
+    others = [slow.earlier] if slow.earlier else [peer for peer in peers if peer.name != slow.name]
     if slow.role == "ps":
-        cause, evidence = _ps_cause(replica, others, alone=bool(slow.earlier))
+        cause, evidence = _ps_cause(replica, others, cores, alone=slow.earlier is not None)
         count = replica.exchanges
     else:
-        cause, evidence = _worker_cause(replica, others)
+        cause, evidence = _worker_cause(replica, others, cores)
         count = replica.steps
     if cause == "unknown" and count < _MIN_STEPS:
         cause, evidence = "too_few_samples", {"count": count}
@@ -69,21 +72,21 @@ def diagnose(slow: Straggler, window: Window) -> Finding:
     return Finding(slow, cause, _REMEDIES[cause], reason)
 
 
-def _ps_cause(replica: ReplicaWindow, others: Sequence[ReplicaWindow], *, alone: bool) -> _Cause:
+def _ps_cause(replica: ReplicaWindow, others: Sequence[ReplicaWindow], cores: float, *, alone: bool) -> _Cause:
     lookups = _lookups_per_exchange(replica) / max(median(map(_lookups_per_exchange, others)), 1e-9)
     if lookups > _MIN_LOOKUP_RATIO:
         return _UNKNOWN if alone else ("skewed_keys", {"lookups": lookups})  # alone, it has more work for each batch
-    return _cpu_cause(replica, others) or _UNKNOWN
+    return _cpu_cause(replica, others, cores) or _UNKNOWN
 
 
-def _worker_cause(replica: ReplicaWindow, others: Sequence[ReplicaWindow]) -> _Cause:
+def _worker_cause(replica: ReplicaWindow, others: Sequence[ReplicaWindow], cores: float) -> _Cause:
     extra_s = {
         name: _seconds_per_step(replica, name) - median(_seconds_per_step(other, name) for other in others)
         for name in PHASES
     }
     slowest = max(extra_s, key=lambda name: extra_s[name])
     share = extra_s[slowest] / max(sum(seconds for seconds in extra_s.values() if seconds > 0), 1e-9)
-    cpu_cause = _cpu_cause(replica, others)
+    cpu_cause = _cpu_cause(replica, others, cores)
     if slowest == "data_s" and share > _MAIN_SHARE and (cpu_cause is None or cpu_cause[0] != "cpu_cut"):
         return "starved_input", {}
     if cpu_cause:
@@ -93,14 +96,17 @@ def _worker_cause(replica: ReplicaWindow, others: Sequence[ReplicaWindow]) -> _C
     return _UNKNOWN
 
 
-def _cpu_cause(replica: ReplicaWindow, others: Sequence[ReplicaWindow]) -> _Cause | None:
+def _cpu_cause(replica: ReplicaWindow, others: Sequence[ReplicaWindow], cores: float) -> _Cause | None:
+    """Return why the replica has too few cores; None if it has enough, or all that the allocation gives it."""
+    if replica.cpu_s / replica.seconds >= _FULL_SHARE * cores:
+        return None
     throttled = replica.throttled_s / replica.seconds
     others_throttled = median(other.throttled_s / other.seconds for other in others)
     if throttled - others_throttled > _MIN_EXTRA_THROTTLING:
         return "cpu_cut", {"throttled": throttled, "others_throttled": others_throttled}
-    cores, others_cores = _cores_while_busy(replica), median(_cores_while_busy(other) for other in others)
-    if cores < _MAX_CORE_RATIO * others_cores:
-        return "busy_host", {"cores": cores, "others_cores": others_cores}
+    busy_cores, others_cores = _cores_while_busy(replica), median(_cores_while_busy(other) for other in others)
+    if busy_cores < _MAX_CORE_RATIO * others_cores:
+        return "busy_host", {"cores": busy_cores, "others_cores": others_cores}
     return None
 
 

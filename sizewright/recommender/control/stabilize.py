@@ -68,7 +68,10 @@ class Stabilizer:
             self._detector.forget()
             self._allocation = allocation
         self._windows.append(window)
-        findings = [diagnose(slow, self._slow_window(slow)) for slow in self._detector.add(window)]
+        findings = [
+            diagnose(slow, self._slow_window(slow), _cores_of_one(allocation, slow.role))
+            for slow in self._detector.add(window)
+        ]
         if any(finding.slow.earlier and finding.remedy == "wait" for finding in findings):
             # Nothing holds an only replica back: its work has changed, and this is its pace from now on.
             self._detector.forget()
@@ -219,6 +222,12 @@ def _without(slow: Straggler, slowed_s: float, workers: Sequence[ReplicaWindow])
     """Return the speed-up where `slowed_s` of all workers' seconds become shorter by the straggler's ratio."""
     share = min(1.0, slowed_s / max(sum(worker.seconds for worker in workers), 1e-9))
     return 1 / (1 - share * (1 - 1 / slow.ratio))
+
+
+def _cores_of_one(allocation: Allocation, role: Role) -> float:
+    """Return the cores of the smallest replica of a role."""
+    groups = allocation.worker if role == "worker" else allocation.ps
+    return min((group.cpu for group in groups), default=0.0)
 
 
 def _ps_limit_bytes(allocation: Allocation) -> int:

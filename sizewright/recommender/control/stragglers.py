@@ -2,7 +2,7 @@
 
 A worker's own seconds per step (data, compute, packing; without waiting for PS) and a PS's busy seconds per exchange
 are compared with the median of the others of its role in the same window, so that what slows all of them, such as a
-busy host, cancels out. The only replica of a role is compared with the median of its role's earlier windows, those in
+busy host, cancels out. The only replica of a role is compared with the mean of its role's earlier windows, those in
 which nothing spoke for a slow replica; a job has these only while it keeps its allocation. Each step scores
 
     score = clip((log(own / others) - d) / d, -1, 1)      d = log(1.35) for a worker with others, else log(1.6)
@@ -21,7 +21,7 @@ from collections.abc import Iterator, Sequence
 from statistics import median
 from typing import NamedTuple
 
-from sizewright.recommender.control.windows import ReplicaWindow, Window
+from sizewright.recommender.control.windows import ReplicaWindow, Window, summed
 from sizewright.spec import ROLES, Role
 from sizewright.spec.metrics import PHASES
 
@@ -31,8 +31,8 @@ _ALARM = 10.0
 _MAX_SCORE_PER_WINDOW, _MAX_SCORE_ALONE = 6.0, 4.0
 """However many steps a window holds, an alarm takes at least two windows, and three without peers: hosts vary, too."""
 _RATIO_SMOOTHING = 0.7
-_MIN_EARLIER, _MAX_EARLIER = 3, 20
-"""Number of earlier windows that an only replica is compared with."""
+_MIN_EARLIER_STEPS, _MAX_EARLIER = 50, 100
+"""The steps or exchanges, and the windows, that an only replica is compared with: a few would be chance."""
 
 
 class Pace(NamedTuple):
@@ -44,8 +44,8 @@ class Pace(NamedTuple):
     others_s: float
     repeats: int
     """Number of steps or exchanges."""
-    earlier: tuple[ReplicaWindow, ...] = ()
-    """The earlier windows that `others_s` is the median of, for the only replica of its role."""
+    earlier: ReplicaWindow | None = None
+    """The sum of its role's earlier windows, for the only replica of its role; `others_s` is their mean."""
 
     @property
     def ratio(self) -> float:
@@ -60,8 +60,8 @@ class Straggler(NamedTuple):
     role: Role
     ratio: float
     windows: int = 1
-    earlier: tuple[ReplicaWindow, ...] = ()
-    """The earlier windows that it is compared with, for the only replica of its role."""
+    earlier: ReplicaWindow | None = None
+    """The sum of the earlier windows that it is compared with, for the only replica of its role."""
 
 
 class _ScoreSum(NamedTuple):
@@ -110,10 +110,11 @@ class StragglerDetector:
         for role in ROLES:
             yield from paces(window.of(role))
         for role, only in _only_replicas(window):
-            earlier = tuple(self._earlier[role])
-            if len(earlier) >= _MIN_EARLIER:
-                usual_s = median(_seconds_each(each) for each in earlier)
-                yield Pace(only.name, role, _seconds_each(only), usual_s, _count(only), earlier)
+            if not self._earlier[role]:
+                continue
+            earlier = summed(self._earlier[role])
+            if _count(earlier) >= _MIN_EARLIER_STEPS:
+                yield Pace(only.name, role, _seconds_each(only), _seconds_each(earlier), _count(only), earlier)
 
 
 def paces(replicas: Sequence[ReplicaWindow]) -> list[Pace]:

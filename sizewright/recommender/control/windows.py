@@ -81,11 +81,12 @@ def merged(windows: Sequence[Window]) -> Window:
     return last._replace(
         seconds=sum(window.seconds for window in windows),
         samples=sum(window.samples for window in windows),
-        replicas=tuple(_summed(parts[replica.name]) for replica in last.replicas),
+        replicas=tuple(summed(parts[replica.name]) for replica in last.replicas),
     )
 
 
-def _summed(parts: Sequence[ReplicaWindow]) -> ReplicaWindow:
+def summed(parts: Sequence[ReplicaWindow]) -> ReplicaWindow:
+    """Return the sums over windows of one role, with the name of the last."""
     sums = {name: sum(getattr(part, name) for part in parts) for name in ("seconds", *_COUNTERS)}
     return parts[-1]._replace(**sums)
 

@@ -38,7 +38,7 @@ def test_diagnose_returns_cause_and_remedy(name: str, fields: dict[str, float], 
     role = name.partition("-")[0]
     replicas = (replica(name, **fields), replica(f"{role}-1"), replica(f"{role}-2"))
     slow = Straggler(name, "worker" if role == "worker" else "ps", 4.0)
-    finding = diagnose(slow, Window(1.0, 1.0, 100, 100, 1000, replicas))
+    finding = diagnose(slow, Window(1.0, 1.0, 100, 100, 1000, replicas), 1.0)
     assert (finding.cause, finding.remedy) == (cause, remedy)
     assert sentence(finding.reason).startswith(f"{name} takes 4.0 times as long as its peers")
 
@@ -52,9 +52,16 @@ def test_diagnose_returns_cause_and_remedy(name: str, fields: dict[str, float], 
     ],
 )
 def test_only_ps_is_compared_with_itself(fields: dict[str, float], cause: str, evidence: str) -> None:
-    earlier = tuple(replica("ps-0") for _ in range(3))
+    earlier = replica("ps-0", seconds=3.0, **{name: 3 * value for name, value in PS.items()})
     workers = (replica("worker-0"), replica("worker-1"))
     slow = Straggler("ps-0", "ps", 4.0, earlier=earlier)
-    finding = diagnose(slow, Window(1.0, 1.0, 100, 100, 1000, (*workers, replica("ps-0", **fields))))
+    finding = diagnose(slow, Window(1.0, 1.0, 100, 100, 1000, (*workers, replica("ps-0", **fields))), 1.0)
     assert finding.cause == cause
     assert sentence(finding.reason) == f"ps-0 takes 4.0 times as long as before per exchange: {evidence}."
+
+
+@pytest.mark.parametrize("fields", [{"throttled_s": 0.6}, {"cpu_s": 0.3}])
+def test_replica_with_all_its_cores_is_not_replaced(fields: dict[str, float]) -> None:
+    replicas = (replica("ps-0", **({"busy_s": 0.9} | fields)), replica("ps-1", cpu_s=0.25), replica("ps-2", cpu_s=0.25))
+    finding = diagnose(Straggler("ps-0", "ps", 4.0), Window(1.0, 1.0, 100, 100, 1000, replicas), cores=0.3)
+    assert finding.remedy == "wait"

@@ -30,7 +30,7 @@ def window(*replicas: ReplicaWindow, trained: int = 10_000, samples_left: int = 
     return Window(5.0, 5.0, 5 * rate, trained, samples_left, replicas)
 
 
-CUT = {"steps": 4, "compute_s": 3.0, "throttled_s": 3.0}
+CUT = {"steps": 4, "compute_s": 3.0, "throttled_s": 3.0, "cpu_s": 0.5}
 
 
 def stabilized(
@@ -67,7 +67,7 @@ def only_ps(seconds: float, **fields: Any) -> Window:
 
 
 def test_only_ps_that_gets_slow_is_migrated() -> None:
-    fine, slow = only_ps(1.0), only_ps(4.0, throttled_s=4.0)
+    fine, slow = only_ps(1.0), only_ps(4.0, throttled_s=4.0, cpu_s=0.3)
     stabilizer, action = stabilized(*[fine] * 5, *[slow] * 3)
     assert action is not None
     assert action.migrate == ("ps-0",)
@@ -85,7 +85,7 @@ def test_only_ps_with_more_work_gets_a_new_reference() -> None:
 
 
 def test_only_worker_that_gets_slow_is_migrated() -> None:
-    fine, slow = replica("worker-0"), replica("worker-0", steps=5, throttled_s=2.0)
+    fine, slow = replica("worker-0"), replica("worker-0", steps=5, throttled_s=2.0, cpu_s=0.6)
     ps = (replica("ps-0"), replica("ps-1"))
     _, action = stabilized(*[window(fine, *ps)] * 5, *[window(slow, *ps)] * 5)
     assert action is not None
@@ -232,7 +232,7 @@ def test_ps_that_stays_hot_is_rebalanced_a_few_times_at_most() -> None:
     ("slow", "able", "message"),
     [
         (with_ps(**HOT), Capabilities(migrate=True), "The executor cannot rebalance"),
-        (with_ps(busy_s=5.0, throttled_s=3.0), Capabilities(), "The executor cannot migrate"),
+        (with_ps(busy_s=5.0, throttled_s=3.0, cpu_s=0.3), Capabilities(), "The executor cannot migrate"),
     ],
 )
 def test_unsupported_remedy_is_not_proposed(slow: Window, able: Capabilities, message: str) -> None:
