@@ -24,7 +24,7 @@ _MIN_LOOKUP_RATIO = 1.3
 _MAX_CORE_RATIO = 0.8
 """Cores used while busy, relative to the peers: below this, the replica waits for cores that the peers have."""
 _FULL_SHARE = 0.8
-"""Cores used, relative to those of the allocation: from this on, the replica has its cores, and work for all of them."""
+"""Cores used, relative to those of the allocation: from this on, a replica has its cores, and work for all of them."""
 _MAIN_SHARE = 0.5
 _MIN_STEPS = 50
 """With fewer steps or exchanges, an unknown cause may still show up in the measurements."""

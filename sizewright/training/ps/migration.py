@@ -19,6 +19,7 @@ from sizewright.training.transport.peers import Peer, WeightsReceiver
 
 _SCAN_ROWS = 1 << 16  # row numbers scanned under one lock
 _CHUNK = 4096  # rows copied under one lock: about half a millisecond
+_MAX_CHUNKS = 16  # taken at once where the lock is busy
 _LAST_ROUND_ROWS = 2 * _CHUNK  # rows that may remain for the last round
 _MAX_ROUNDS = 12
 _MAX_ROUNDS_BEFORE_FREEZE = 4
@@ -43,15 +44,21 @@ def copy_unread(
     """Send every row of all stores that `selects` accepts and the reader has not taken; return how many.
 
     With `still_unread` the others stay unread, because the reader may need them later. With `throttled` the copy is
-    throttled in favour of exchanges.
+    throttled in favour of exchanges. It takes more rows at once where it waits for longer than it makes exchanges wait:
+    on a server that is held back, every wait is an exchange.
     """
-    sent = 0
+    sent, chunks = 0, 1
     for number, slots in _scan(ps, lambda store, start: store.unread(reader, start, start + _SCAN_ROWS), _SCAN_ROWS):
-        for chunk in range(0, len(slots), _CHUNK):
-            began = time.perf_counter()
+        start = 0
+        while start < len(slots):
+            asked = time.perf_counter()
             with ps.locked() as stores:
-                some = slots[chunk : chunk + _CHUNK]
+                began = time.perf_counter()
+                some = slots[start : start + chunks * _CHUNK]
                 rows = stores[number].take(some, reader, selects, still_unread=still_unread)
+                held_s = time.perf_counter() - began
+            start += len(some)
+            chunks = min(2 * chunks, _MAX_CHUNKS) if began - asked > held_s else max(chunks // 2, 1)
             if not len(rows.keys):
                 continue
             send(rows)
