@@ -11,17 +11,24 @@ from sizewright.training.ps.routing import PARTITIONS, Counts, partition_of
 
 # Counting takes a tenth of a pull; the shares show in every eighth pull as well.
 _PULLS_PER_SAMPLE = 8
-_KEPT = 0.8
-"""Share of the counts that the next sample keeps: they halve in 25 pulls, so that few are from before a PS got hot."""
+_ENOUGH_IDS = 16 * PARTITIONS
+"""With this many ids in the latest pulls of all servers together, the loads of the partitions are known well enough."""
+_MIN_SAMPLES, _MAX_SAMPLES = 4, 32
 
 
 class AccessCounts:
     """Counts recent look-ups by partition; those of earlier pulls count less and less.
 
+    Where a pull has many ids (`batch_ids`, before they are divided among the servers), few pulls are enough. The fewer
+    they are, the sooner a change of popularity shows.
+
     Servers of one job serve about equally many pulls, so their counts cover the same time.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, batch_ids: float) -> None:
+        samples = min(max(_ENOUGH_IDS / batch_ids, _MIN_SAMPLES), _MAX_SAMPLES)
+        self._kept = 1 - 1 / samples
+        """Share of the counts that the next sample keeps."""
         self.clear()
 
     def clear(self) -> None:
@@ -34,7 +41,7 @@ class AccessCounts:
         self._pulls += 1
         if self._pulls % _PULLS_PER_SAMPLE:
             return
-        self._counts *= _KEPT
+        self._counts *= self._kept
         for some in keys:
             self._counts += np.bincount(partition_of(some), minlength=PARTITIONS)
 

@@ -93,7 +93,7 @@ class ParameterServer:
     of the transfer, and the new version begins once everything has arrived.
 
     `parts` are the parts held at the beginning, all by default. A new server of a running session begins at version 0
-    without parts.
+    without parts. `batch_ids` is the number of ids in a batch of the job.
     """
 
     def __init__(
@@ -104,11 +104,12 @@ class ParameterServer:
         *,
         version: int = 1,
         parts: Parts | None = None,
+        batch_ids: float = 1.0,
     ) -> None:
         self.stores = stores
         self.dense = dense
         self.counters = PsCounters()
-        self._access_counts = AccessCounts()  # of this version
+        self._access_counts = AccessCounts(batch_ids)  # of this version
         parts = np.arange(PARTS) if parts is None else parts
         self.applied = AppliedSamples([AppliedGroup(parts, SampleRanges())] if version else ())
         self._last_tags: dict[int, int] = {}  # the latest applied push of each worker

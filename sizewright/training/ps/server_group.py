@@ -22,7 +22,7 @@ from sizewright.training.transport.exchange import NO_FLOATS
 FillServer = Callable[[ReplicaHandle, Parts, slice, int], None]
 """Sends a server the snapshot of its parts and its dense slice, after which a version begins."""
 # With fewer look-ups, the loads that are known already are better estimates.
-_MIN_LOOKUPS = PARTITIONS // 2
+_MIN_LOOKUPS = 2 * PARTITIONS
 
 
 class ServerGroup:

@@ -13,9 +13,9 @@ def counted(keys: np.ndarray, times: int) -> np.ndarray:
     return times * np.bincount(partition_of(keys), minlength=PARTITIONS)
 
 
-def after(earlier: int, later: int = 0) -> np.ndarray:
+def after(earlier: int, later: int = 0, batch_ids: int = 1) -> np.ndarray:
     """Pull each set of keys a given number of times."""
-    recent = AccessCounts()
+    recent = AccessCounts(batch_ids)
     for keys, pulls in ((EARLIER, earlier), (LATER, later)):
         for _ in range(pulls):
             recent.add([keys[:1], keys[1:]])
@@ -28,8 +28,12 @@ def test_every_eighth_pull_counts() -> None:
 
 
 @pytest.mark.parametrize("earlier", [8, 128, 1000])
-def test_counts_follow_popularity_within_25_pulls(earlier: int) -> None:
-    before, now = (after(earlier, 32)[partition_of(keys[:1])][0] for keys in (EARLIER, LATER))
+@pytest.mark.parametrize(("batch_ids", "pulls", "samples"), [(50_000, 32, 4), (2000, 56, 8), (100, 200, 32)])
+def test_counts_follow_popularity_the_sooner_the_more_ids_a_batch_has(
+    earlier: int, batch_ids: int, pulls: int, samples: int
+) -> None:
+    before, now = (after(earlier, pulls, batch_ids)[partition_of(keys[:1])][0] for keys in (EARLIER, LATER))
     assert now > before
-    assert not after(earlier, 256)[partition_of(EARLIER)].any()
-    assert after(earlier, 256)[partition_of(LATER[:1])][0] == 5
+    latest = after(earlier, 4000, batch_ids)
+    assert not latest[partition_of(EARLIER)].any()
+    assert latest[partition_of(LATER[:1])][0] == pytest.approx(samples, abs=1)
