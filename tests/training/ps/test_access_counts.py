@@ -28,7 +28,7 @@ def test_every_eighth_pull_counts() -> None:
 
 
 @pytest.mark.parametrize("earlier", [8, 128, 1000])
-@pytest.mark.parametrize(("batch_ids", "pulls", "samples"), [(50_000, 32, 4), (2000, 56, 8), (100, 200, 32)])
+@pytest.mark.parametrize(("batch_ids", "pulls", "samples"), [(50_000, 32, 4), (2000, 104, 16), (100, 200, 32)])
 def test_counts_follow_popularity_the_sooner_the_more_ids_a_batch_has(
     earlier: int, batch_ids: int, pulls: int, samples: int
 ) -> None:
