@@ -368,6 +368,7 @@ _EVIDENCE = {
     "skewed_keys": "it serves {lookups:.1f} times as many look-ups as the others",
     "slow_network": "most of the extra time is spent sending and receiving rows",
     "starved_input": "most of the extra time is spent waiting for samples",
+    "all_cores_used": "it has the most work, and uses all of its cores ({cores:.2f})",
     "too_few_samples": "{count} are too few for a diagnosis",
     "unknown": "no measurement explains it",
 }

@@ -12,7 +12,8 @@ from sizewright.spec.metrics import PHASES
 from sizewright.spec.reason import Reason
 
 Cause = Literal[
-    "cpu_cut", "busy_host", "skewed_keys", "slow_network", "starved_input", "too_few_samples", "unknown"
+    "cpu_cut", "busy_host", "skewed_keys", "slow_network", "starved_input", "all_cores_used", "too_few_samples",
+    "unknown",
 ]  # fmt: skip
 Remedy = Literal["migrate", "rebalance", "wait"]
 _Cause = tuple[Cause, dict[str, float]]
@@ -28,12 +29,15 @@ _FULL_SHARE = 0.8
 _MAIN_SHARE = 0.5
 _MIN_STEPS = 50
 """With fewer steps or exchanges, an unknown cause may still show up in the measurements."""
+_MIN_SKEWED, _MIN_SKEWED_WINDOWS = 200, 10
+"""With fewer exchanges, or windows, the counts that look-ups are balanced by are largely from before the skew."""
 _REMEDIES: dict[Cause, Remedy] = {
     "cpu_cut": "migrate",
     "busy_host": "migrate",
     "slow_network": "migrate",
     "skewed_keys": "rebalance",
     "starved_input": "wait",
+    "all_cores_used": "wait",
     "too_few_samples": "wait",
     "unknown": "wait",
 }
@@ -64,7 +68,8 @@ def diagnose(slow: Straggler, window: Window, cores: float) -> Finding:
     else:
         cause, evidence = _worker_cause(replica, others, cores)
         count = replica.steps
-    if cause == "unknown" and count < _MIN_STEPS:
+    early = cause == "skewed_keys" and count < _MIN_SKEWED and slow.windows < _MIN_SKEWED_WINDOWS
+    if early or (cause == "unknown" and count < _MIN_STEPS):
         cause, evidence = "too_few_samples", {"count": count}
     reason = Reason.of("straggler", replica=slow.name, role=slow.role, ratio=slow.ratio, cause=cause, **evidence)
     if slow.earlier:
@@ -76,7 +81,7 @@ def _ps_cause(replica: ReplicaWindow, others: Sequence[ReplicaWindow], cores: fl
     lookups = _lookups_per_exchange(replica) / max(median(map(_lookups_per_exchange, others)), 1e-9)
     if lookups > _MIN_LOOKUP_RATIO:
         return _UNKNOWN if alone else ("skewed_keys", {"lookups": lookups})  # alone, it has more work for each batch
-    return _cpu_cause(replica, others, cores) or _UNKNOWN
+    return _cpu_cause(replica, others, cores) or _other_cause(replica, cores)
 
 
 def _worker_cause(replica: ReplicaWindow, others: Sequence[ReplicaWindow], cores: float) -> _Cause:
@@ -93,12 +98,12 @@ def _worker_cause(replica: ReplicaWindow, others: Sequence[ReplicaWindow], cores
         return cpu_cause
     if slowest in ("pull_s", "push_s") and share > _MAIN_SHARE:
         return "slow_network", {}
-    return _UNKNOWN
+    return _other_cause(replica, cores)
 
 
 def _cpu_cause(replica: ReplicaWindow, others: Sequence[ReplicaWindow], cores: float) -> _Cause | None:
     """Return why the replica has too few cores; None if it has enough, or all that the allocation gives it."""
-    if replica.cpu_s / replica.seconds >= _FULL_SHARE * cores:
+    if _has_all(replica, cores):
         return None
     throttled = replica.throttled_s / replica.seconds
     others_throttled = median(other.throttled_s / other.seconds for other in others)
@@ -108,6 +113,16 @@ def _cpu_cause(replica: ReplicaWindow, others: Sequence[ReplicaWindow], cores: f
     if busy_cores < _MAX_CORE_RATIO * others_cores:
         return "busy_host", {"cores": busy_cores, "others_cores": others_cores}
     return None
+
+
+def _other_cause(replica: ReplicaWindow, cores: float) -> _Cause:
+    if _has_all(replica, cores):
+        return "all_cores_used", {"cores": replica.cpu_s / replica.seconds}
+    return _UNKNOWN
+
+
+def _has_all(replica: ReplicaWindow, cores: float) -> bool:
+    return replica.cpu_s / replica.seconds >= _FULL_SHARE * cores
 
 
 def _cores_while_busy(replica: ReplicaWindow) -> float:

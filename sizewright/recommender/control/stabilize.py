@@ -80,6 +80,7 @@ class Stabilizer:
         self.slowed_by_straggler = any(
             _speedup_without(finding.slow, self._slow_window(finding.slow), lockstep=self._lockstep) >= _MIN_SPEEDUP
             for finding in findings
+            if finding.cause != "all_cores_used"  # more cores would help: this is evidence of the allocation
         )
         if not findings and len(self._windows) == _MAX_WINDOWS:
             self._tries.clear()

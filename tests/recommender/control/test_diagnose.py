@@ -27,7 +27,8 @@ def replica(name: str, **fields: float) -> ReplicaWindow:
         ("worker-0", {"steps": 4, "pull_s": 0.6, "compute_s": 0.16, "cpu_s": 0.75}, "slow_network", "migrate"),
         ("worker-0", {"steps": 4, "compute_s": 0.9, "cpu_s": 1.0}, "too_few_samples", "wait"),
         ("worker-0", {"steps": 60, "compute_s": 13.5, "cpu_s": 15.0}, "unknown", "wait"),
-        ("ps-0", {"busy_s": 0.9, "lookups": 3000, "cpu_s": 0.9}, "skewed_keys", "rebalance"),
+        ("ps-0", {"busy_s": 4.5, "lookups": 15_000, "exchanges": 200, "cpu_s": 0.9}, "skewed_keys", "rebalance"),
+        ("ps-0", {"busy_s": 0.9, "lookups": 3000, "cpu_s": 0.9}, "too_few_samples", "wait"),
         ("ps-0", {"busy_s": 0.9, "throttled_s": 0.6, "cpu_s": 0.3}, "cpu_cut", "migrate"),
         ("ps-0", {"busy_s": 0.9, "cpu_s": 0.3}, "busy_host", "migrate"),
         ("ps-0", {"busy_s": 0.9, "cpu_s": 0.9}, "too_few_samples", "wait"),
@@ -38,7 +39,7 @@ def test_diagnose_returns_cause_and_remedy(name: str, fields: dict[str, float], 
     role = name.partition("-")[0]
     replicas = (replica(name, **fields), replica(f"{role}-1"), replica(f"{role}-2"))
     slow = Straggler(name, "worker" if role == "worker" else "ps", 4.0)
-    finding = diagnose(slow, Window(1.0, 1.0, 100, 100, 1000, replicas), 1.0)
+    finding = diagnose(slow, Window(1.0, 1.0, 100, 100, 1000, replicas), 20.0)
     assert (finding.cause, finding.remedy) == (cause, remedy)
     assert sentence(finding.reason).startswith(f"{name} takes 4.0 times as long as its peers")
 
@@ -55,7 +56,7 @@ def test_only_ps_is_compared_with_itself(fields: dict[str, float], cause: str, e
     earlier = replica("ps-0", seconds=3.0, **{name: 3 * value for name, value in PS.items()})
     workers = (replica("worker-0"), replica("worker-1"))
     slow = Straggler("ps-0", "ps", 4.0, earlier=earlier)
-    finding = diagnose(slow, Window(1.0, 1.0, 100, 100, 1000, (*workers, replica("ps-0", **fields))), 1.0)
+    finding = diagnose(slow, Window(1.0, 1.0, 100, 100, 1000, (*workers, replica("ps-0", **fields))), 4.0)
     assert finding.cause == cause
     assert sentence(finding.reason) == f"ps-0 takes 4.0 times as long as before per exchange: {evidence}."
 
@@ -64,4 +65,5 @@ def test_only_ps_is_compared_with_itself(fields: dict[str, float], cause: str, e
 def test_replica_with_all_its_cores_is_not_replaced(fields: dict[str, float]) -> None:
     replicas = (replica("ps-0", **({"busy_s": 0.9} | fields)), replica("ps-1", cpu_s=0.25), replica("ps-2", cpu_s=0.25))
     finding = diagnose(Straggler("ps-0", "ps", 4.0), Window(1.0, 1.0, 100, 100, 1000, replicas), cores=0.3)
-    assert finding.remedy == "wait"
+    assert (finding.cause, finding.remedy) == ("all_cores_used", "wait")
+    assert sentence(finding.reason).endswith("it has the most work, and uses all of its cores (0.30).")

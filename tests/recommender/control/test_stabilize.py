@@ -84,6 +84,13 @@ def test_only_ps_with_more_work_gets_a_new_reference() -> None:
     assert not stabilizer.slowed_by_straggler
 
 
+def test_speed_of_a_ps_that_needs_more_cores_is_evidence_of_the_allocation() -> None:
+    ps = replica("ps-0", busy_s=4.0, throttled_s=4.0, cpu_s=1.5), replica("ps-1", cpu_s=1.4), replica("ps-2", cpu_s=1.4)
+    stabilizer, _ = stabilized(*[window(*(replica(f"worker-{i}") for i in range(3)), *ps)] * 10)
+    assert [finding.cause for finding in stabilizer.findings] == ["all_cores_used"]
+    assert not stabilizer.slowed_by_straggler
+
+
 def test_only_worker_that_gets_slow_is_migrated() -> None:
     fine, slow = replica("worker-0"), replica("worker-0", steps=5, throttled_s=2.0, cpu_s=0.6)
     ps = (replica("ps-0"), replica("ps-1"))
@@ -159,7 +166,7 @@ def test_ps_without_a_limit_need_no_action() -> None:
     assert grown(0)[0] is None
 
 
-HOT = {"busy_s": 4.0, "lookups": 3000, "cpu_s": 4.9}
+HOT = {"busy_s": 4.0, "lookups": 3000, "cpu_s": 1.4}
 
 
 def with_ps(**hot: Any) -> Window:

@@ -1,8 +1,10 @@
 from __future__ import annotations
 
+import itertools
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -307,6 +309,30 @@ def test_migration_and_snapshot_each_get_every_change_once(
                 copies[change] |= copy.rows
                 touched[change] = set()
         assert copies["copy"] == copies["snapshot"] == contents(ps)
+
+
+@pytest.mark.parametrize(
+    ("wait_s", "pieces"), [(1.0, [5, 10, 20, 40, 80, 80, 65]), (0.0, [5] * 60)], ids=["busy", "idle"]
+)
+def test_copy_takes_more_rows_at_once_where_the_lock_is_busy(
+    monkeypatch: pytest.MonkeyPatch, wait_s: float, pieces: list[int]
+) -> None:
+    """Each wait for the lock takes `wait_s` seconds, and each piece half a second."""
+    ps, sent = make_ps(width=1), list[int]()
+    for first in range(0, 300, 60):
+        touch(ps, first, 1.0)
+    ps.stores[0].mark_all_for_migration()
+    now, steps = 0.0, itertools.cycle([0.0, wait_s, 0.5])
+
+    def clock() -> float:
+        nonlocal now
+        now += next(steps)
+        return now
+
+    monkeypatch.setattr(moving, "_CHUNK", 5)
+    monkeypatch.setattr(moving, "time", SimpleNamespace(perf_counter=clock))
+    copy_unread(ps, MOVE, lambda rows: sent.append(len(rows.keys)), throttled=False)
+    assert sent == pieces
 
 
 @settings(max_examples=30, deadline=None)
