@@ -2,7 +2,8 @@
 
 *static* is the same engine at the same allocation: the samples are split into equal contiguous parts, and nothing is
 replaced. *queue* leases the samples and replaces nothing. *auto* is `sizewright run --tune` with the shipped prior. The
-job has 4 workers and 3 PS, which use .75 of their cores; xDeepFM has work for one PS only. Faults occur at 20 % of the
+job has 4 workers and 3 PS, which use .75 of their cores; xDeepFM has work for one PS only. In `hot_ps` one of three busy
+PS gets 77 % of the look-ups of a job whose dense layers are small, so that look-ups are most of its work. Faults occur at 20 % of the
 run and kills at 50 %, with a checkpoint every 10 %. The cost is allocated resources × price over time. It counts both
 allocations during a change, and includes the loop itself.
 
