@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any, TypeVar
@@ -77,8 +77,13 @@ def named_tables() -> list[str]:
 
 def on_all_cores(work: Callable[..., T], *columns: Sequence[Any]) -> list[T]:
     """Return the results of `work` for each row of arguments, in order."""
+    return list(each_on_all_cores(work, *columns))
+
+
+def each_on_all_cores(work: Callable[..., T], *columns: Sequence[Any]) -> Iterator[T]:
+    """Yield the results of `work` for each row of arguments, in order."""
     with ProcessPoolExecutor(os.cpu_count(), initializer=one_thread) as pool:
-        return list(pool.map(work, *columns))
+        yield from pool.map(work, *columns)
 
 
 def one_thread() -> None:

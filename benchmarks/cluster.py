@@ -15,6 +15,8 @@ describes each setting, and reconstructs what the papers do not give.
 - `default_vs_best_published` is the excess of the mean completion time of `default` over the best published policy, at
   the load and the sizes where it is largest. `default_vs_best_on_average` compares with the policy that is best over
   all loads. `default_vs_best_error_1` is the first at .9, where known durations have an error of σ 1 instead of .5.
+
+`--resume` runs the cases that an interrupted run has not kept in `results/cluster_runs.jsonl`.
 """
 
 from __future__ import annotations
@@ -26,7 +28,8 @@ from typing import Any
 import numpy as np
 
 from benchmarks._cluster_cases import JOBS, LOAN_JOBS, Case, run
-from benchmarks._measured import on_all_cores
+from benchmarks._kept_rows import KeptRows
+from benchmarks._measured import each_on_all_cores
 from benchmarks._report import choose, finish
 from sizewright.cluster.allocators.registry import ALLOCATORS
 
@@ -135,7 +138,11 @@ def main() -> None:
         for load in (*LOADS, *BEYOND) if load in LOADS or kind in ("loaning", *LENDING)
         for policy in policies for seed in _seeds(kind)
     ] + [Case("error_1", policy, 0.9, seed) for policy in ("default", *PUBLISHED) for seed in SEEDS]  # fmt: skip
-    rows: Rows = {(r["kind"], r["policy"], r["load"], r["seed"]): r for r in on_all_cores(run, cases)}
+    kept = KeptRows("cluster")
+    done = {_case_of(row) for row in kept.rows}
+    for row in each_on_all_cores(run, [case for case in cases if case not in done]):
+        kept.add(row)
+    rows: Rows = {_case_of(row): row for row in kept.rows}
     _print(rows)
     by_load = {
         load: {
@@ -160,6 +167,11 @@ def main() -> None:
         TARGETS,
         {"jobs": JOBS, "loan_jobs": LOAN_JOBS, "intervals": intervals, "at": others, "means": _means(rows)},
     )
+    kept.remove()
+
+
+def _case_of(row: dict[str, Any]) -> Case:
+    return Case(row["kind"], row["policy"], row["load"], row["seed"])
 
 
 def _compared(

@@ -2,10 +2,10 @@
 
 *static* is the same engine at the same allocation: the samples are split into equal contiguous parts, and nothing is
 replaced. *queue* leases the samples and replaces nothing. *auto* is `sizewright run --tune` with the shipped prior. The
-job has 4 workers and 3 PS, which use .75 of their cores; xDeepFM has work for one PS only. In `hot_ps` one of three busy
-PS gets 77 % of the look-ups of a job whose dense layers are small, so that look-ups are most of its work. Faults occur at 20 % of the
-run and kills at 50 %, with a checkpoint every 10 %. The cost is allocated resources × price over time. It counts both
-allocations during a change, and includes the loop itself.
+job has 4 workers and 3 PS, which use .75 of their cores; xDeepFM has work for one PS only. In `hot_ps` one of three
+busy PS gets 77 % of the look-ups of a job whose dense layers are small, so that look-ups are most of its work. Faults
+occur at 20 % of the run and kills at 50 %, with a checkpoint every 10 %. The cost is allocated resources × price over
+time. It counts both allocations during a change, and includes the loop itself.
 
 Each case runs once in every way, and the healthy one in eight pairs. Every run is kept at once in
 `results/three_stages_runs.jsonl`, and `--resume` runs only what is missing. QUICK=1 runs the cases with a
@@ -15,16 +15,15 @@ Names of cases as arguments select these cases.
 
 from __future__ import annotations
 
-import json
 import sys
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
 import sizewright as sw
+from benchmarks._kept_rows import KeptRows
 from benchmarks._report import QUICK, finish
 from benchmarks._stages_cases import CASES, QUICK_CASES, Case, Runs, calibrated, setting_of
 from benchmarks._stages_figures import TARGETS, figures_of
@@ -33,9 +32,6 @@ from benchmarks._stages_run import train
 from benchmarks._stages_validation import validation
 from benchmarks._stages_watch import decisions
 from sizewright.spec import Job
-
-KEPT = Path(__file__).parent / "results" / "three_stages_runs.jsonl"
-
 
 PARTS: dict[str, Callable[[], dict[str, Any]]] = {
     "decisions": decisions,
@@ -54,17 +50,14 @@ class MissingRun(NamedTuple):
 
 def main() -> None:
     names = [name for name in sys.argv[1:] if not name.startswith("-")]
-    path = Path("out/three_stages_quick.jsonl") if QUICK else KEPT
-    path.parent.mkdir(exist_ok=True)
-    if "--resume" not in sys.argv or QUICK:
-        path.write_text("", encoding="utf-8")
-    runs = _read(path)
+    kept = KeptRows("three_stages")
+    runs = kept.rows
     cases = [case for case in CASES if (case.name in names if names else not QUICK or case.name in QUICK_CASES)]
     for missing in _missing(cases, runs):
-        _measure(missing, runs, path)
+        _measure(missing, kept)
     for name, part in PARTS.items():
         if (not names or name in names) and not any(run["case"] == name for run in runs):
-            _keep({"case": name, "pair": 0, "how": "simulated", **part()}, runs, path)
+            kept.add({"case": name, "pair": 0, "how": "simulated", **part()})
     figures, details = figures_of(runs)
     finish("three_stages", figures, TARGETS, details)
 
@@ -83,17 +76,17 @@ def _missing(cases: list[Case], runs: Runs) -> list[MissingRun]:
     return missing
 
 
-def _measure(missing: MissingRun, runs: Runs, path: Path) -> None:
+def _measure(missing: MissingRun, kept: KeptRows) -> None:
     case = missing.case
-    if not any(run["case"] == case.calibration for run in runs):
-        _keep({"case": case.calibration, "pair": 0, "how": "queue", **calibrated(case)}, runs, path)
-    calibration = next(run for run in runs if run["case"] == case.calibration)
+    if not any(run["case"] == case.calibration for run in kept.rows):
+        kept.add({"case": case.calibration, "pair": 0, "how": "queue", **calibrated(case)})
+    calibration = next(run for run in kept.rows if run["case"] == case.calibration)
     began = time.monotonic()
     prior_curve = sw.load_prior("shipped").curve(job_of(case, calibration))
     ran = train(setting_of(case, calibration)._replace(prior_curve=prior_curve), missing.how)  # type: ignore[arg-type]
     row = {"case": case.name, "pair": missing.pair, "wall_s": time.monotonic() - began, **ran._asdict()}
     row["decision_s"] = float(np.quantile(ran.decision_s, 0.99)) if ran.decision_s else None
-    _keep(row, runs, path)
+    kept.add(row)
     print(
         f"{case.name:<18}{missing.pair} {missing.how:<7}{ran.status:<10}{ran.jct_s:8.1f} s  cost {ran.cost:.4f}",
         flush=True,
@@ -104,16 +97,6 @@ def _measure(missing: MissingRun, runs: Runs, path: Path) -> None:
 
 def job_of(case: Case, calibration: dict[str, float]) -> Job:
     return setting_of(case, calibration).job
-
-
-def _keep(row: dict[str, object], runs: Runs, path: Path) -> None:
-    runs.append(row)
-    with open(path, "a", encoding="utf-8") as file:
-        file.write(json.dumps(row) + "\n")
-
-
-def _read(path: Path) -> Runs:
-    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()] if path.exists() else []
 
 
 if __name__ == "__main__":
