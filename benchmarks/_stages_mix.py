@@ -43,7 +43,7 @@ from sizewright.runtime.shared_run import LaunchedJob, SharedRun
 from sizewright.spec import Allocation, Bounds, Candidate, ChangeCost, Cluster, HostKind, Job, Objective, Plan
 from sizewright.testing import FakeExecutor, ManualClock
 
-JOBS, HISTORY = choose(320, 80, 3), 10
+JOBS, HISTORY = choose(320, 20, 3), 10
 TURN_S = 60.0
 LIVE_COST = ChangeCost(seconds=4.0, lower=1.0, upper=16.0)
 """The cost of live changes as measured on this host."""

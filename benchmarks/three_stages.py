@@ -8,9 +8,8 @@ occur at 20 % of the run and kills at 50 %, with a checkpoint every 10 %. The co
 time. It counts both allocations during a change, and includes the loop itself.
 
 Each case runs once in every way, and the healthy one in eight pairs. Every run is kept at once in
-`results/three_stages_runs.jsonl`, and `--resume` runs only what is missing. QUICK=1 runs the cases with a
-target of their own for a fifth of the time, one pair each, and smaller mixes.
-Names of cases as arguments select these cases.
+`results/three_stages_runs.jsonl`, and `--resume` runs only what is missing. QUICK=1 runs three cases for a fifth of the
+time, one pair each, and smaller mixes. Names of cases as arguments select these cases.
 """
 
 from __future__ import annotations
