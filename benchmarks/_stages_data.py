@@ -1,4 +1,4 @@
-"""Samples with skew: from some point of the run on, one of three PS has 60 % of the work."""
+"""Samples with skew: from some point of the run on, one of three PS has 55 % of the work."""
 
 from __future__ import annotations
 

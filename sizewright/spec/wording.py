@@ -124,7 +124,7 @@ def _filled(template: str, values: Values) -> str:
 def _straggler(values: Values) -> str:
     unit = "exchange" if values["role"] == "ps" else "step"
     if values.get("than") == "earlier":
-        whom, others = "before", "before"
+        whom, others = "before", "before:"
     else:
         whom, others = "its peers", "the others"
     evidence = _filled(_EVIDENCE[values["cause"]], {**values, "others": others})
@@ -368,7 +368,7 @@ _EVIDENCE = {
     "skewed_keys": "it serves {lookups:.1f} times as many look-ups as the others",
     "slow_network": "most of the extra time is spent sending and receiving rows",
     "starved_input": "most of the extra time is spent waiting for samples",
-    "all_cores_used": "it has the most work, and uses all of its cores ({cores:.2f})",
+    "all_cores_used": "it uses all of its cores ({cores:.2f})",
     "too_few_samples": "{count} are too few for a diagnosis",
     "unknown": "no measurement explains it",
 }
@@ -437,6 +437,7 @@ _CONTROL: dict[str, str | Callable[[Values], str]] = {
     ),
     "straggler": _straggler,
     "no_remedy": "No known remedy would help, so nothing is changed.",
+    "skew_too_new": "Rebalancing waits until the counts of look-ups are of the time since then.",
     "remedy_unsupported": "The executor cannot {remedy}, so nothing is changed.",
     "remedy_failed": "{remedy:remedy} was tried {tries:count time} and does not help, so nothing is changed.",
     "remedy_costs_more": (

@@ -287,7 +287,7 @@ class Session:
     def wait(self, timeout_s: float | None = None) -> bool:
         """Wait at most `timeout_s` until all samples are trained, and return whether they are.
 
-        Raise the error that ended the session, if any.
+        Raise the error that ended the session, if any. A dead replica is noticed within half a second.
         """
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         while not self._lease_server.finished.wait(0.1 if timeout_s is None else min(timeout_s, 0.1)):

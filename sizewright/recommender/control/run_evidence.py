@@ -41,7 +41,7 @@ class RunEvidence:
 
     def changed(self, allocation: Allocation) -> None:
         """Begin the trial of another allocation; a change of memory alone continues the current trial."""
-        if _without_memory(allocation) == _without_memory(self._allocation):
+        if without_memory(allocation) == without_memory(self._allocation):
             self._allocation = allocation
             return
         self._finished = self.trials()
@@ -123,7 +123,7 @@ class RunEvidence:
         return [replica for window in self._windows for replica in window.of(role)]
 
 
-def _without_memory(allocation: Allocation) -> Allocation:
+def without_memory(allocation: Allocation) -> Allocation:
     """Return the allocation without memory limits, on which its speed does not depend."""
     sides = {
         role: tuple(group.model_copy(update={"memory_bytes": 0}) for group in getattr(allocation, role))

@@ -14,6 +14,7 @@ from sizewright.recommender.control.decisions import Forecast
 from sizewright.recommender.control.diagnose import Finding, diagnose
 from sizewright.recommender.control.memory_watch import MemoryWatch
 from sizewright.recommender.control.missing import MissingReplicas
+from sizewright.recommender.control.run_evidence import without_memory
 from sizewright.recommender.control.stragglers import Straggler, StragglerDetector, own_seconds
 from sizewright.recommender.control.windows import ReplicaWindow, Window, merged
 from sizewright.spec import Allocation, Capabilities, ChangeCost, Job, Role
@@ -30,6 +31,8 @@ _MAX_TRIES = 3
 rebalancing may use look-ups from before the keys were skewed, and a new replica may come to the same busy host."""
 _MIN_SPEEDUP = 1.03
 """A straggler does not matter where the job would be less than this many times as fast without it."""
+_MIN_SKEWED_EXCHANGES, _MIN_SKEWED_WINDOWS = 200, 10
+"""Before a PS has been hot for as many exchanges or windows, most counts of look-ups are of the time before."""
 _ALL_REMEDIES = Capabilities(live=True, migrate=True, rebalance=True)
 
 
@@ -54,7 +57,7 @@ class Stabilizer:
         self._windows = deque[Window](maxlen=_MAX_WINDOWS)
         self._detector = StragglerDetector()
         self._allocation: Allocation | None = None
-        """The allocation of the latest window."""
+        """The allocation of the latest window, without its memory limits."""
         self.findings: tuple[Finding, ...] = ()
         self.slowed_by_straggler = False
 
@@ -64,23 +67,20 @@ class Stabilizer:
         if not complete:
             self._forget_stragglers()
             return
-        if allocation != self._allocation:
+        if without_memory(allocation) != self._allocation:
             self._detector.forget()
-            self._allocation = allocation
+            self._allocation = without_memory(allocation)
         self._windows.append(window)
-        findings = [
-            diagnose(slow, self._slow_window(slow), _cores_of_one(allocation, slow.role))
-            for slow in self._detector.add(window)
-        ]
-        if any(finding.slow.earlier and finding.remedy == "wait" for finding in findings):
-            # Nothing holds an only replica back: its work has changed, and this is its pace from now on.
-            self._detector.forget()
-            findings = [finding for finding in findings if not finding.slow.earlier]
+        diagnosed = [diagnose(slow, self._slow_window(slow), allocation) for slow in self._detector.add(window)]
+        findings = [finding for finding in diagnosed if not _is_its_pace(finding)]
+        for finding in diagnosed:
+            if _is_its_pace(finding):
+                self._detector.accept(finding.slow)
         self.findings = tuple(findings)
         self.slowed_by_straggler = any(
             _speedup_without(finding.slow, self._slow_window(finding.slow), lockstep=self._lockstep) >= _MIN_SPEEDUP
             for finding in findings
-            if finding.cause != "all_cores_used"  # more cores would help: this is evidence of the allocation
+            if finding.cause != "all_cores_used"  # more cores would help, so its speed is evidence of the allocation
         )
         if not findings and len(self._windows) == _MAX_WINDOWS:
             self._tries.clear()
@@ -154,7 +154,7 @@ class Stabilizer:
     ) -> Action | None:
         if not self.findings:
             return None
-        worst = max(self.findings, key=lambda finding: finding.slow.ratio)
+        worst = max(self.findings, key=lambda finding: (finding.remedy != "wait", finding.slow.ratio))
         role = worst.slow.role
         slow_window = self._slow_window(worst.slow)
         remedy = self._remedy(worst, slow_window, allocation)
@@ -180,6 +180,10 @@ class Stabilizer:
         slow = finding.slow
         if finding.remedy == "wait":
             return Reason.of("no_remedy")
+        if finding.remedy == "rebalance" and slow.windows < _MIN_SKEWED_WINDOWS:
+            exchanges = next(ps.exchanges for ps in window.of("ps") if ps.name == slow.name)
+            if exchanges < _MIN_SKEWED_EXCHANGES:
+                return Reason.of("skew_too_new")
         speedup = _speedup_without(slow, window, lockstep=self._lockstep)
         if finding.remedy == "migrate" and self._capabilities.migrate:
             return _Remedy("migrate", speedup, Action((), migrate=(slow.name,)))
@@ -225,10 +229,11 @@ def _without(slow: Straggler, slowed_s: float, workers: Sequence[ReplicaWindow])
     return 1 / (1 - share * (1 - 1 / slow.ratio))
 
 
-def _cores_of_one(allocation: Allocation, role: Role) -> float:
-    """Return the cores of the smallest replica of a role."""
-    groups = allocation.worker if role == "worker" else allocation.ps
-    return min((group.cpu for group in groups), default=0.0)
+def _is_its_pace(finding: Finding) -> bool:
+    """Return whether an only replica has other work than before, or nothing has helped it for long."""
+    slow = finding.slow
+    changed = finding.cause in ("unknown", "all_cores_used")
+    return slow.earlier is not None and (changed or slow.windows >= _MAX_WINDOWS)
 
 
 def _ps_limit_bytes(allocation: Allocation) -> int:

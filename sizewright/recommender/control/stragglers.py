@@ -22,9 +22,10 @@ from statistics import median
 from typing import NamedTuple
 
 from sizewright.recommender.control.windows import ReplicaWindow, Window, summed
-from sizewright.spec import ROLES, Role
+from sizewright.spec import Role
 from sizewright.spec.metrics import PHASES
 
+_COMPARED: tuple[Role, ...] = ("worker", "ps")
 _SLOWER: dict[Role, float] = {"worker": math.log(1.35), "ps": math.log(1.6)}
 _SLOWER_THAN_BEFORE = math.log(1.6)
 _ALARM = 10.0
@@ -77,7 +78,7 @@ class StragglerDetector:
     def __init__(self) -> None:
         self._sums: dict[str, _ScoreSum] = {}
         self._ratios: dict[str, float] = {}
-        self._earlier: dict[Role, deque[ReplicaWindow]] = {role: deque(maxlen=_MAX_EARLIER) for role in ROLES}
+        self._earlier: dict[Role, deque[ReplicaWindow]] = {role: deque(maxlen=_MAX_EARLIER) for role in _COMPARED}
 
     def add(self, window: Window) -> list[Straggler]:
         """Add a window and return the replicas whose test is in alarm."""
@@ -106,8 +107,13 @@ class StragglerDetector:
             for windows in self._earlier.values():
                 windows.clear()
 
+    def accept(self, slow: Straggler) -> None:
+        """Take the pace of an only replica as its usual one from now on."""
+        del self._sums[slow.name], self._ratios[slow.name]
+        self._earlier[slow.role].clear()
+
     def _paces(self, window: Window) -> Iterator[Pace]:
-        for role in ROLES:
+        for role in _COMPARED:
             yield from paces(window.of(role))
         for role, only in _only_replicas(window):
             if not self._earlier[role]:
@@ -150,7 +156,7 @@ def _seconds_each(replica: ReplicaWindow) -> float:
 
 def _only_replicas(window: Window) -> list[tuple[Role, ReplicaWindow]]:
     """Return the replicas that are the only ones of their role and worked in the window."""
-    of_roles = ((role, window.of(role)) for role in ROLES)
+    of_roles = ((role, window.of(role)) for role in _COMPARED)
     return [(role, replicas[0]) for role, replicas in of_roles if len(replicas) == 1 and _worked(replicas[0])]
 
 

@@ -112,7 +112,7 @@ class PsActor(Replica):
             lambda changed: SyncRounds(changed) if sync else AsyncUpdates(changed, setup.staleness),
             version=setup.version,
             parts=setup.parts,
-            batch_ids=job.training.batch_size * sum(job.model.tables.poolings),
+            batch_ids=job.batch_size_for(job.worker_counts[-1]) * sum(job.model.tables.poolings),
         )
         self._setup = setup
         self._server = PsServer(self._ps, setup.token, setup.host)

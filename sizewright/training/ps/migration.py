@@ -23,8 +23,8 @@ _MAX_CHUNKS = 16  # taken at once where the lock is busy
 _LAST_ROUND_ROWS = 2 * _CHUNK  # rows that may remain for the last round
 _MAX_ROUNDS = 12
 _MAX_ROUNDS_BEFORE_FREEZE = 4
-# A copy takes at most this share of the time, so that it does not starve the exchanges of a server with few cores. With
-# a smaller share, more rows change before it is done and are sent again.
+# After each piece a copy rests, so that it takes this share of the time and exchanges have the rest; but not for long:
+# the longer it takes, the more rows change and are sent again.
 _COPY_SHARE = 0.5
 _MAX_REST_S = 0.1
 
@@ -139,8 +139,6 @@ class Migration:
         self._peers = peers
         self._stays = server_id in {server.id for server in target.servers}
         self._position = target.position(server_id) if self._stays else -1
-        self._round_s, self._round_end_s = 0.0, 0.0
-        """Seconds of the last round, and the time of its end."""
 
     def copy(self, *, throttled: bool = True) -> None:
         """Copy while training goes on, until few changed rows remain."""
@@ -151,8 +149,7 @@ class Migration:
 
     def finish(self) -> MigrationStats:
         """Stop exchanges, send the remaining rows and the dense weights, and begin the new version."""
-        if time.perf_counter() - self._round_end_s > self._round_s:  # it may have waited for other servers to get here
-            self._catch_up(_MAX_ROUNDS_BEFORE_FREEZE, throttled=False)
+        self._catch_up(_MAX_ROUNDS_BEFORE_FREEZE, throttled=False)  # it may have waited for other servers to get here
         start = time.perf_counter()
         self._ps.freeze()
         self.stats.last_rows = self._copy_round(throttled=False)
@@ -191,10 +188,7 @@ class Migration:
         """Copy in rounds until few rows remain or their number no longer falls."""
         previous = None
         for _ in range(max_rounds):
-            began = time.perf_counter()
             sent = self._copy_round(throttled=throttled)
-            self._round_end_s = time.perf_counter()
-            self._round_s = self._round_end_s - began
             self.stats.rounds += 1
             if sent <= _LAST_ROUND_ROWS or (previous is not None and sent > 0.8 * previous):
                 return

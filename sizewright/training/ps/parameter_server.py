@@ -93,7 +93,7 @@ class ParameterServer:
     of the transfer, and the new version begins once everything has arrived.
 
     `parts` are the parts held at the beginning, all by default. A new server of a running session begins at version 0
-    without parts. `batch_ids` is the number of ids in a batch of the job.
+    without parts. `batch_ids` is the number of ids in a batch of one worker.
     """
 
     def __init__(

@@ -140,7 +140,8 @@ def likely_loads(counted: Counts, owners: Owners) -> Loads:
 
     Counts are shrunk to the mean of their server, because the heaviest of many partitions that differ by chance alone
     will not be the heaviest again. The less they vary beyond a Poisson distribution, the stronger is the shrinkage (the
-    posterior mean under a gamma prior with the same moments).
+    posterior mean under a gamma prior with the same moments). Counts that are forgotten bit by bit vary half as much,
+    and are shrunk a little more than they need to be.
     """
     loads = counted.astype(np.float64)
     for owner in np.unique(owners):

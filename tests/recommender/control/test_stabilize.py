@@ -72,7 +72,8 @@ def test_only_ps_that_gets_slow_is_migrated() -> None:
     assert action is not None
     assert action.migrate == ("ps-0",)
     assert (
-        "times as long as before per exchange: its CPU quota throttles it 80 % of the time, before 0 %" in action.reason
+        "times as long as before per exchange: its CPU quota throttles it 80 % of the time, before: 0 %"
+        in action.reason
     )
     assert stabilizer.slowed_by_straggler
 
@@ -82,6 +83,51 @@ def test_only_ps_with_more_work_gets_a_new_reference() -> None:
     assert action is None
     assert stabilizer.findings == ()
     assert not stabilizer.slowed_by_straggler
+
+
+def test_only_worker_and_only_ps_do_not_hide_each_other() -> None:
+    """The worker is cut, and the PS meanwhile has more to do with all of its cores."""
+    fine = window(replica("worker-0"), replica("ps-0", busy_s=1.0, cpu_s=0.5))
+    worse = window(replica("worker-0", steps=5, throttled_s=2.0, cpu_s=0.6), replica("ps-0", busy_s=4.0, cpu_s=1.5))
+    _, action = stabilized(*[fine] * 5, *[worse] * 5)
+    assert action is not None
+    assert action.migrate == ("worker-0",)
+
+
+def test_only_ps_that_stays_slow_after_all_tries_gets_a_new_reference() -> None:
+    stabilizer, allocation = Stabilizer(JOB), Allocation.of(3, 1, 0.5, 0.3, 512)
+    tries = 0
+    for each in [only_ps(1.0)] * 5 + [only_ps(4.0, throttled_s=4.0, cpu_s=0.3)] * 60:
+        stabilizer.add(each, allocation)
+        action = stabilizer.act(each, allocation, LIVE, 5.0)
+        if action is not None and action.changes:
+            tries += 1
+            stabilizer.remedy_applied()
+            stabilizer.forget()
+    assert tries == 3
+    assert not stabilizer.slowed_by_straggler
+
+
+def test_memory_that_is_enlarged_keeps_the_reference_of_an_only_ps() -> None:
+    stabilizer, allocation = Stabilizer(JOB), Allocation.of(3, 1, 0.5, 0.3, 512, 0, GIB)
+    for each in [only_ps(1.0)] * 5:
+        stabilizer.add(each, allocation)
+    stabilizer.forget()
+    for each in [only_ps(4.0, throttled_s=4.0, cpu_s=0.3)] * 3:
+        stabilizer.add(each, Allocation.of(3, 1, 0.5, 0.3, 512, 0, 2 * GIB))
+    assert [finding.slow.name for finding in stabilizer.findings] == ["ps-0"]
+
+
+def test_rebalancing_waits_for_counts_of_the_time_since_the_skew() -> None:
+    stabilizer, allocation = Stabilizer(JOB), Allocation.of(3, 3, 0.5, 0.3, 512)
+    hot = with_ps(**HOT)
+    reasons = []
+    for _ in range(4):
+        stabilizer.add(hot, allocation)
+        action = stabilizer.act(hot, allocation, LIVE, 5.0)
+        reasons.append("" if action is None else action.reason + " rebalance" * action.rebalance)
+    assert "Rebalancing waits" in reasons[-2]
+    assert reasons[-1].endswith("rebalance")
 
 
 def test_speed_of_a_ps_that_needs_more_cores_is_evidence_of_the_allocation() -> None:
