@@ -67,21 +67,22 @@ class Stabilizer:
         if not complete:
             self._forget_stragglers()
             return
-        if without_memory(allocation) != self._allocation:
+        if (current := without_memory(allocation)) != self._allocation:
             self._detector.forget()
-            self._allocation = without_memory(allocation)
+            self._allocation = current
         self._windows.append(window)
-        diagnosed = [diagnose(slow, self._slow_window(slow), allocation) for slow in self._detector.add(window)]
-        findings = [finding for finding in diagnosed if not _is_its_pace(finding)]
-        for finding in diagnosed:
+        findings, self.slowed_by_straggler = [], False
+        for slow in self._detector.add(window):
+            slow_window = self._slow_window(slow)
+            finding = diagnose(slow, slow_window, allocation)
             if _is_its_pace(finding):
-                self._detector.accept(finding.slow)
+                self._detector.accept(slow)
+                continue
+            findings.append(finding)
+            if finding.cause != "all_cores_used":  # else more cores would help: its speed tells about the allocation
+                speedup = _speedup_without(slow, slow_window, lockstep=self._lockstep)
+                self.slowed_by_straggler |= speedup >= _MIN_SPEEDUP
         self.findings = tuple(findings)
-        self.slowed_by_straggler = any(
-            _speedup_without(finding.slow, self._slow_window(finding.slow), lockstep=self._lockstep) >= _MIN_SPEEDUP
-            for finding in findings
-            if finding.cause != "all_cores_used"  # more cores would help, so its speed is evidence of the allocation
-        )
         if not findings and len(self._windows) == _MAX_WINDOWS:
             self._tries.clear()
 
